@@ -1,0 +1,1 @@
+"""PURE. What a session is and what may happen to it: no Kafka, disk, clock or randomness."""

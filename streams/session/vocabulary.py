@@ -1,0 +1,185 @@
+"""What structural fields may hold: identifiers, enumerations, codes, digests, and names of software; never text about
+or by a person.
+
+The schemas say "string" where this page says which strings, so that a new word needs no new schema. It is enforced
+where a command is made and where it is decided (`streams.log.record`); what was accepted is not judged again, so that
+an older reader can read newer words.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from streams.session.events import (
+    FAMILIES,
+    NONE,
+    OMITTED,
+    SEALED,
+    TYPES,
+    ApprovalAttributes,
+    ArtifactAttributes,
+    AttemptAttributes,
+    Attributes,
+    ChildAttributes,
+    Content,
+    ContextAttributes,
+    Draft,
+    EffectAttributes,
+    MessageAttributes,
+    RunAttributes,
+    SessionAttributes,
+    SourceAttributes,
+    SteeringAttributes,
+    ThreadAttributes,
+    ToolAttributes,
+    TurnAttributes,
+    WaitAttributes,
+    family_of,
+)
+from streams.session.ids import PREFIXES
+
+Check = Callable[[str], object]
+"""Truthy where the text may stand in the field."""
+
+RELATIONS: Final = frozenset(
+    {"parent_event", "cause", "call", "parent_run", "parent_session", "wait", "approval", "effect", "child", "artifact", "supersedes"}
+)
+NAME_LIMIT: Final = 200
+DIGEST_BYTES: Final = 32
+SHORTEST_CIPHERTEXT: Final = 12 + 18 + 16
+"""Bytes: nonce, then version, flags and salt, then the tag (docs/wire-format.md)."""
+
+
+def _matches(pattern: str) -> Check:
+    return re.compile(pattern).fullmatch
+
+
+def _id(*prefixes: str) -> Check:
+    return _matches(rf"(?:{'|'.join(prefixes)})_[0-9a-f]{{32}}")
+
+
+def _one_of(words: str) -> Check:
+    return frozenset(words.split()).__contains__
+
+
+def _name(text: str) -> bool:
+    return 0 < len(text) <= NAME_LIMIT and text.isprintable()
+
+
+EVENT_ID: Final = _id("evt")
+SESSION_ID: Final = _id("sess")
+WORKSPACE_ID: Final = _id("ws")
+COMMAND_ID: Final = _id("cmd")
+PRINCIPAL_ID: Final = _id("key")
+THREAD_ID: Final = _id("sthr")
+TURN_ID: Final = _id("turn")
+RUN_ID: Final = _id("run")
+TASK_ID: Final = _id("task")
+ACTOR_ID: Final = _id("actr")
+SUBJECT_ID: Final = _id("subj")
+ANY_ID: Final = _id(*PREFIXES)
+DAY: Final = _matches(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])")
+CODE: Final = _matches(r"[a-z][a-z0-9_.-]{0,63}")
+DIGEST: Final = _matches(r"(?:[a-z0-9-]{1,16}:)?[0-9a-f]{32,128}")
+NAME: Final[Check] = _name
+
+_IDENTIFIERS: Final[tuple[tuple[str, Check], ...]] = (
+    ("event_id", EVENT_ID),
+    ("session_id", SESSION_ID),
+    ("workspace_id", WORKSPACE_ID),
+    ("thread_id", THREAD_ID),
+    ("turn_id", TURN_ID),
+    ("run_id", RUN_ID),
+    ("native_task_id", TASK_ID),
+    ("actor_id", ACTOR_ID),
+    ("subject_id", SUBJECT_ID),
+    ("command_id", COMMAND_ID),
+)
+
+_SOURCE: Final[tuple[tuple[str, Check], ...]] = (
+    ("source_kind", NAME),
+    ("source_record_kind", NAME),
+    ("source_digest", DIGEST),
+    ("source_gap", CODE),
+)
+
+ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
+    SessionAttributes: (("origin", _one_of("live imported")), ("policy_mode", _one_of("standard zdr")), ("reason", CODE)),
+    ThreadAttributes: (("kind", _one_of("main child")), ("parent_thread_id", THREAD_ID)),
+    TurnAttributes: (("outcome", CODE),),
+    RunAttributes: (
+        ("origin", _one_of("live imported")),
+        ("lane", NAME),
+        ("harness", NAME),
+        ("harness_revision", NAME),
+        ("environment_revision", NAME),
+        ("outcome", CODE),
+        ("reason", CODE),
+    ),
+    AttemptAttributes: (("principal_id", PRINCIPAL_ID), ("claim_digest", DIGEST), ("reason", CODE)),
+    MessageAttributes: (("role", _one_of("user assistant tool system")), ("model", NAME), *_SOURCE),
+    SourceAttributes: _SOURCE,
+    ToolAttributes: (("call_id", _id("call")), ("name", NAME), ("gap", CODE)),
+    ChildAttributes: (("child_id", _id("chld")), ("kind", NAME), ("outcome", CODE)),
+    WaitAttributes: (("wait_id", _id("wait")), ("kind", _one_of("human machine timer")), ("reason", CODE)),
+    ApprovalAttributes: (("approval_id", _id("appr")), ("action_digest", DIGEST), ("decision", CODE)),
+    EffectAttributes: (
+        ("effect_id", _id("eff")),
+        ("provider", NAME),
+        ("request_digest", DIGEST),
+        ("action_digest", DIGEST),
+        ("approval_id", _id("appr")),
+        ("receipt_digest", DIGEST),
+        ("evidence_kind", _one_of("provider_lookup idempotency_mechanism accepted_receipt governed_decision")),
+        ("outcome", _one_of("succeeded failed not_performed abandoned")),
+    ),
+    ArtifactAttributes: (("artifact_id", _id("art")), ("media_type", NAME), ("digest", DIGEST)),
+    ContextAttributes: (("pin_kind", CODE), ("revision", NAME), ("digest", DIGEST)),
+    SteeringAttributes: (("kind", CODE), ("target_run_id", RUN_ID)),
+}
+"""For each family, its fields of text and what they may hold."""
+
+
+def misplaced_identifier(draft: Draft) -> str | None:
+    """The name of an identifier of the envelope that is not of its kind, if there is one."""
+    for name, check in _IDENTIFIERS:
+        value = getattr(draft, name)
+        if value is not None and not check(value):
+            return name
+    return None
+
+
+def misplaced(draft: Draft) -> str | None:
+    """The name of a field of the envelope (attributes aside) that holds what it may not, if there is one."""
+    if draft.type not in TYPES:
+        return "type"
+    for link in draft.links:
+        if link.relation not in RELATIONS or not ANY_ID(link.id):
+            return "links"
+    return misplaced_identifier(draft) or _misplaced_content(draft.content, draft.session_id)
+
+
+def misplaced_attribute(event_type: str, attributes: Attributes) -> str | None:
+    """The name of an attribute that holds what it may not (or "attributes": not the type's family), if there is one."""
+    if type(attributes) is not FAMILIES.get(family_of(event_type)):
+        return "attributes"
+    for name, check in ATTRIBUTES[type(attributes)]:
+        value = getattr(attributes, name)
+        if value is not None and not check(value):
+            return f"attributes.{name}"
+    return None
+
+
+def _misplaced_content(content: Content, session_id: str) -> str | None:
+    reference = content.key_reference
+    if content.state == SEALED:
+        if reference is None or reference.session_id != session_id or not DAY(reference.expiry_day):
+            return "content.key_reference"
+        if reference.subject_id is not None and not SUBJECT_ID(reference.subject_id):
+            return "content.key_reference"
+        if content.ciphertext is None or len(content.ciphertext) < SHORTEST_CIPHERTEXT:
+            return "content.ciphertext"
+        return None if content.digest is not None and len(content.digest) == DIGEST_BYTES else "content.digest"
+    if content.state not in (NONE, OMITTED):
+        return "content.state"
+    return None if reference is None and content.ciphertext is None and content.digest is None else "content"

@@ -1,0 +1,193 @@
+"""One command at work: the items as its drafts leave them so far, and what will be appended.
+
+Everything lives in an overlay that is dropped whole when the command is refused. What an accepted draft changes is what
+`folds` says of the event that it becomes, so that deciding and rebuilding cannot differ.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Final
+
+from msgspec import Struct, structs
+
+from streams.session.commands import Command
+from streams.session.events import Attributes, Draft, Link
+from streams.session.folds import FOLDS
+from streams.session.ids import EventId, event_ids
+from streams.session.items import HEADER, AttemptState, Item, ItemKey, Items, RunState, SessionState, attempt_of, run_of, session_of
+from streams.session.lifecycles import LIVE_ATTEMPT, SETTLED_RUN
+from streams.session.outcomes import Grant
+
+AUTHORITY: Final = -1
+"""Origin of a draft that the authority made or completed."""
+_US_PER_DAY: Final = 24 * 3600 * 1_000_000
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What an accepted command leads to.
+
+    `drafts` become the events `first_sequence`, `first_sequence` + 1, ...; `origins[i]` says which of the command's drafts
+    `drafts[i]` is, unchanged, so that its bytes may be passed through (`AUTHORITY`: none). `changed` holds every changed
+    item as it is afterwards; the header's `last_hash` is still the one before. Without drafts, `first_sequence` is 0.
+    `run_sequence` is the position of the Run that was reported into or granted.
+    """
+
+    drafts: tuple[Draft, ...]
+    origins: Sequence[int]
+    changed: dict[ItemKey, Item]
+    first_sequence: int
+    accepted_at: int
+    grant: Grant | None = None
+    run_sequence: int | None = None
+
+    def chained(self, last_hash: bytes) -> dict[ItemKey, Item]:
+        """`changed`, with the hash of the last event in the header."""
+        header = self.changed.get(HEADER)
+        if not isinstance(header, SessionState):
+            return self.changed
+        return {**self.changed, HEADER: structs.replace(header, last_hash=last_hash)}
+
+
+class Work:
+    """`Items`, as the command has changed them. Times in microseconds since the epoch, UTC."""
+
+    def __init__(self, items: Items, command: Command, now: int, command_offset: int, took_over_at: int) -> None:
+        self.command = command
+        self.header = session_of(items)
+        self.accepted_at = now if self.header is None else max(now, self.header.last_accepted_at)
+        self.index = 0
+        """Of the draft at hand among the command's."""
+        self.reported: str | None = None
+        """The Run whose current attempt the command's principal has proved to hold."""
+        self.told: str | None = None
+        """The Run whose attempt the answer tells of, as a grant, if it is still live then."""
+        self.event_id: Callable[[int], EventId] = event_ids(command.command_id)
+        self._items = items
+        self._command_offset = command_offset
+        self._took_over_at = took_over_at
+        self._known: dict[ItemKey, Item | None] = {}
+        self._changed: dict[ItemKey, None] = {}
+        self._first = self._sequence = 0 if self.header is None else self.header.sequence
+        self._moved_runs: dict[str, int] = {}
+        self._drafts: list[Draft] = []
+        self._origins: list[int] = []
+        self._made = 0
+        self._days: frozenset[str] | None = None
+
+    def get(self, kind: str, item_id: str) -> Item | None:
+        key = (kind, item_id)
+        known = self._known
+        if key in known:
+            return known[key]
+        item = known[key] = self._items.get(kind, item_id)
+        return item
+
+    def append_plain(self, draft: Draft, origin: int) -> None:
+        """Accepts a draft that changes the counters only."""
+        self._sequence += 1
+        if draft.run_id is not None:
+            self._moved_runs[draft.run_id] = self._sequence
+        self._drafts.append(draft)
+        self._origins.append(origin)
+
+    def append(self, draft: Draft, origin: int) -> None:
+        """Accepts a draft, without what follows from it (`consequences.append`)."""
+        self.append_plain(draft, origin)
+        change = FOLDS[draft.type]
+        if change is not None:
+            self.put(change(self, draft, self._sequence, self.accepted_at))
+            if draft.type.startswith("session."):
+                self.header = session_of(self)
+
+    def put(self, changes: Sequence[tuple[ItemKey, Item]]) -> None:
+        for key, item in changes:
+            self._known[key] = item
+            self._changed[key] = None
+
+    def make(
+        self,
+        event_type: str,
+        run: RunState,
+        attributes: Attributes | None = None,
+        *,
+        links: tuple[Link, ...] = (),
+        generation: int | None = None,
+        native_task_id: str | None = None,
+    ) -> Draft:
+        """A draft of the authority's own. Its id follows those of the command's drafts."""
+        command = self.command
+        event_id = self.event_id(len(command.drafts) + self._made)
+        self._made += 1
+        return Draft(
+            event_id=event_id,
+            session_id=command.session_id,
+            type=event_type,
+            workspace_id=command.workspace_id,
+            thread_id=run.thread_id,
+            turn_id=run.turn_id,
+            run_id=run.run_id,
+            attempt_generation=generation,
+            native_task_id=native_task_id,
+            command_id=command.command_id,
+            links=links,
+            attributes=attributes,
+        )
+
+    def lapsed(self, attempt: AttemptState) -> bool:
+        """Whether the attempt's lease is over. After a takeover every lease is granted its length once more: renewals
+        could not be decided meanwhile."""
+        if attempt.lease_expires_at is None:
+            return False
+        return self.accepted_at > max(attempt.lease_expires_at, self._took_over_at + attempt.lease_ms * 1000)
+
+    def days(self, window_days: int) -> frozenset[str]:
+        """The expiry days that content accepted now may name: they end no sooner than the content expires, and no more
+        than two days after it."""
+        if self._days is None:
+            expires_at = self.accepted_at + window_days * _US_PER_DAY
+            first = _EPOCH_DAY + (expires_at - 1) // _US_PER_DAY
+            # A gateway whose clock is a minute ahead has seen midnight first.
+            last = _EPOCH_DAY + (expires_at + 60_000_000) // _US_PER_DAY + 1
+            self._days = frozenset(
+                date.fromordinal(day).isoformat() for day in range(first, last + 1) if 1 <= day <= date.max.toordinal()
+            )
+        return self._days
+
+    def decision(self) -> Decision:
+        """What the command led to, once all its drafts are accepted."""
+        for run_id, sequence in self._moved_runs.items():
+            run = run_of(self, run_id)
+            if run is not None:
+                self.put(((("run", run_id), structs.replace(run, sequence=sequence)),))
+        if self._drafts and self.header is not None:
+            header = structs.replace(
+                self.header,
+                sequence=self._sequence,
+                last_accepted_at=self.accepted_at,
+                last_command_offset=self._command_offset,
+            )
+            self.put(((HEADER, header),))
+        about = self.told or self.reported
+        at = None if about is None else run_of(self, about)
+        attempt = None if self.told is None else attempt_of(self, self.told)
+        live = attempt is not None and attempt.status in LIVE_ATTEMPT and at is not None and at.status not in SETTLED_RUN
+        return Decision(
+            drafts=tuple(self._drafts),
+            origins=self._origins,
+            changed={key: item for key in self._changed if (item := self._known[key]) is not None},
+            first_sequence=self._first + 1 if self._drafts else 0,
+            accepted_at=self.accepted_at,
+            grant=_grant(attempt, at.sequence) if live and attempt is not None and at is not None else None,
+            run_sequence=None if at is None else at.sequence,
+        )
+
+
+def _grant(attempt: AttemptState, run_sequence: int) -> Grant:
+    return Grant(
+        run_id=attempt.run_id,
+        generation=attempt.generation,
+        native_task_id=attempt.native_task_id,
+        lease_expires_at=attempt.lease_expires_at or 0,
+        run_sequence=run_sequence,
+    )

@@ -1,0 +1,101 @@
+"""What a keyring is: secrets that can be created, read and destroyed for ever, and the pseudonyms of outside names.
+
+Rules, for every implementation (tests/contract/keyring_contract.py holds them to it):
+
+- A secret is 32 random bytes. Whatever is returned is durable: a power cut after the answer loses nothing.
+- Processes that ask for the same secret, pseudonym or identity key at once get the same one.
+- A destroyed secret leaves a permanent tombstone: nobody creates it again, however late they ask.
+- Destroying a subject's secret forgets which outside name the pseudonym stood for; who returns gets a new pseudonym.
+- An outside name is stored as a keyed hash only.
+
+Sealing and the edge call it, from any thread; calls block.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Final, Literal, Protocol
+
+from msgspec import Struct
+
+from streams.errors import Invalid
+
+SECRET_BYTES: Final = 32
+
+SecretKind = Literal["subject", "session", "day", "dead_letters"]
+PseudonymKind = Literal["subject", "actor"]
+
+PSEUDONYM_PREFIXES: Final[dict[PseudonymKind, str]] = {"subject": "subj", "actor": "actr"}
+
+_DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_NAME: Final = re.compile(rf"ws_[0-9a-f]{{32}}/(?:subject/subj_[0-9a-f]{{32}}|session/sess_[0-9a-f]{{32}}|day/{_DAY}|dead_letters/{_DAY})")
+
+
+class SecretRef(Struct, frozen=True):
+    """Which secret. `id` is a subj_ or sess_ identifier, or a UTC day as YYYY-MM-DD, as `kind` says."""
+
+    kind: SecretKind
+    workspace_id: str
+    id: str
+
+    @property
+    def name(self) -> str:
+        """The name it is stored under. Raises `Invalid` where the parts do not fit their patterns."""
+        name = f"{self.workspace_id}/{self.kind}/{self.id}"
+        if _NAME.fullmatch(name) is None:
+            raise Invalid(f"secret of kind {self.kind}: its workspace or id does not fit the pattern")
+        return name
+
+
+class Keyring(Protocol):
+    """Every method raises `KeyringUnavailable` where storage or provider cannot answer now."""
+
+    def identity_key(self, workspace_id: str) -> bytes:
+        """The workspace's key (32 bytes) for identifiers derived from outside text; created at the first call.
+
+        It outlives every rotation of the workspace key, since derived identifiers must not change.
+        """
+        ...
+
+    def pseudonym(self, workspace_id: str, kind: PseudonymKind, outside_id: str, *, create: bool) -> str | None:
+        """The subj_ or actr_ identifier of an outside name; None where there is none and `create` is false."""
+        ...
+
+    def secrets(self, refs: Collection[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
+        """The secrets (32 bytes each), in one step for all.
+
+        Without `create`, those that are not there, or no longer, are absent from the answer.
+        With it, raises `ContentUnavailable` where one is destroyed; others of the call may have been created then.
+        """
+        ...
+
+    def destroyed(self, refs: Collection[SecretRef]) -> frozenset[SecretRef]:
+        """Those that have a tombstone, so that a reader can tell *erased* from *never here*."""
+        ...
+
+    def destroy(self, refs: Collection[SecretRef]) -> None:
+        """Destroy for ever, also what never existed. Returns when no file of the keyring holds a trace of them.
+
+        Raises `KeyringUnavailable` where that cannot be shown; the destruction does not count then and is to be repeated.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up threads and files. No call may follow."""
+        ...
+
+
+class WorkspaceKeyProvider(Protocol):
+    """Wraps workspace keys with a key that the keyring's own storage never holds."""
+
+    @property
+    def key_id(self) -> str:
+        """Names the key that `wrap` uses; stored beside what it wrapped, so that a provider can hold old and new keys."""
+        ...
+
+    def wrap(self, workspace_id: str, key: bytes) -> bytes:
+        """Raises `KeyringUnavailable`."""
+        ...
+
+    def unwrap(self, workspace_id: str, key_id: str, wrapped: bytes) -> bytes:
+        """Raises `Misconfigured` where this provider does not hold that key, `KeyringUnavailable` where it cannot answer now."""
+        ...

@@ -1,0 +1,100 @@
+"""The key file of one machine: wraps workspace keys, is readable by its owner only, and is made once.
+
+Of processes that start together the first creates it, whole and durable, and the others load that one. A file that others
+may read is refused: what it wraps would be no secret.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
+
+from streams.errors import KeyringUnavailable, Misconfigured
+
+_LABEL: Final = "session-streams/workspace-keys/v1"
+_FORMAT: Final = re.compile(rf"{_LABEL} ([0-9a-f]{{64}})\n")
+
+
+class LocalKeyFile:
+    """A `WorkspaceKeyProvider`: one line, a label and 64 hex digits, mode 0600.
+
+    A workspace key is wrapped (AES key wrap, RFC 3394) by HKDF-SHA-256 of the file's key with the workspace in its info,
+    so that what was wrapped for one workspace opens for no other.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Load the file, or create it. Raises `Misconfigured` (mode, contents), `KeyringUnavailable` (cannot be read or made)."""
+        self._path = path
+        try:
+            if not path.exists():
+                _create(path)
+            self._key = _load(path)
+        except OSError as error:
+            raise KeyringUnavailable(f"key file {path}: {error.strerror}") from error
+        self._key_id = "local:" + hashlib.sha256(_LABEL.encode() + self._key).hexdigest()[:32]
+
+    @property
+    def key_id(self) -> str:
+        return self._key_id
+
+    def wrap(self, workspace_id: str, key: bytes) -> bytes:
+        return aes_key_wrap(self._wrapping_key(workspace_id), key)
+
+    def unwrap(self, workspace_id: str, key_id: str, wrapped: bytes) -> bytes:
+        if key_id != self._key_id:
+            raise Misconfigured(
+                f"key file {self._path} ({self._key_id}) did not wrap the key of {workspace_id} ({key_id} did): restore that file"
+            )
+        try:
+            return aes_key_unwrap(self._wrapping_key(workspace_id), wrapped)
+        except (InvalidUnwrap, ValueError) as error:
+            raise Misconfigured(f"the wrapped key of {workspace_id} is damaged, or belongs to another workspace") from error
+
+    def _wrapping_key(self, workspace_id: str) -> bytes:
+        return HKDF(algorithm=SHA256(), length=32, salt=None, info=f"{_LABEL}/{workspace_id}".encode()).derive(self._key)
+
+
+def _create(path: Path) -> None:
+    """Write a file of our own, then give it the name if nobody has it yet: a link, unlike a rename, replaces nothing."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{_LABEL} {secrets.token_hex(32)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def _load(path: Path) -> bytes:
+    with path.open() as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & 0o077:
+            raise Misconfigured(f"key file {path} has mode {mode:04o}, others may read or change it: chmod 600 {path}")
+        text = file.read(1024)
+    match = _FORMAT.fullmatch(text)
+    if match is None:
+        raise Misconfigured(f"key file {path}: expected one line, {_LABEL!r} and 64 hex digits")
+    return bytes.fromhex(match[1])
+
+
+def sync_directory(path: Path) -> None:
+    """Make names that were given in a directory survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,314 @@
+"""JSON text into sealed content and back; the exact bytes stand in the functions, the keys come from the keyring.
+
+    plaintext  = 0x01 | flags (bit 0: zstd) | salt (16) | JSON text, compressed where that helps
+    ciphertext = nonce (12) | AES-256-GCM(content key, plaintext, associated data)
+    digest     = SHA-256(salt | JSON text uncompressed)
+    content key     = HKDF-SHA-256(subject's secret | session's secret | day's secret); destroying one shreds the content
+    associated data = workspace, session, event, field, each with its length in front: the bytes open nowhere else
+
+- Sealing creates secrets, durable before the content is returned: what is acknowledged can be opened after a power cut.
+- The JSON text is kept byte for byte and is not parsed here; the edge has checked it.
+- Read time is authoritative: content past its expiry day is not opened, whether or not its secret is gone already.
+- Keys are cached for a bounded time and number; `forget` drops them at once.
+
+The edge seals; reads that may, open. The authority never opens.
+"""
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+import zstandard
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from msgspec import Struct
+
+from streams.custody.cache import BoundedCache, ElapsedClock, elapsed_s
+from streams.custody.keyring import Keyring, SecretRef
+from streams.errors import ContentUnavailable, Invalid
+from streams.session.events import NONE, OMITTED, SEALED, Content, Draft, KeyReference
+
+CONTENT_FIELD: Final = "content"
+CONTENT_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Of JSON text in one event, before compression, so that the limit does not depend on how well a text compresses."""
+
+ERASED: Final = "content.erased"
+EXPIRED: Final = "content.expired"
+OMITTED_CODE: Final = "content.omitted"
+UNREADABLE: Final = "content.unreadable"
+
+_KEY_INFO: Final = b"session-streams/content/v1"
+_VERSION: Final = 1
+_ZSTD_FLAG: Final = 1
+_NONCE_BYTES: Final = 12
+_SALT_BYTES: Final = 16
+_HEAD_BYTES: Final = 2 + _SALT_BYTES
+_TAG_BYTES: Final = 16
+_COMPRESS_FROM_BYTES: Final = 256
+"""Below this zstd saves less than it costs."""
+_OPENED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Of decompressed bytes; a sealed record on the dead-letter topic is larger than the content of an event may be."""
+
+_zstd = threading.local()
+"""Compressor and decompressor of each thread: neither may be used by two at once."""
+
+
+def length_prefixed(part: bytes) -> bytes:
+    return len(part).to_bytes(4, "big") + part
+
+
+def content_key(subject_secret: bytes, session_secret: bytes, day_secret: bytes) -> bytes:
+    """32 bytes from three secrets of 32. Without a subject pass the session's secret in the subject's place too."""
+    secret = subject_secret + session_secret + day_secret
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=_KEY_INFO).derive(secret)
+
+
+def content_aad(workspace_id: str, session_id: str, event_id: str, field: str = CONTENT_FIELD) -> bytes:
+    """The associated data that binds a ciphertext to its place."""
+    return b"".join(length_prefixed(part.encode()) for part in (workspace_id, session_id, event_id, field))
+
+
+def seal_bytes(key: bytes, *, aad: bytes, nonce: bytes, salt: bytes, json_text: bytes, compress: bool = True) -> tuple[bytes, bytes]:
+    """(ciphertext, digest). `nonce` (12 bytes) and `salt` (16 bytes) must be random and fresh; compresses only where shorter."""
+    flags, body = 0, json_text
+    if compress and len(json_text) >= _COMPRESS_FROM_BYTES:
+        shorter = _compressor().compress(json_text)
+        if len(shorter) < len(json_text):
+            flags, body = _ZSTD_FLAG, shorter
+    plaintext = bytes((_VERSION, flags)) + salt + body
+    return nonce + AESGCM(key).encrypt(nonce, plaintext, aad), hashlib.sha256(salt + json_text).digest()
+
+
+def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> bytes:
+    """The JSON text, byte for byte. Raises `ContentUnavailable` (content.unreadable) where one bit differs from what was sealed."""
+    if len(ciphertext) < _NONCE_BYTES + _HEAD_BYTES + _TAG_BYTES:
+        raise ContentUnavailable("sealed bytes: too short", code=UNREADABLE)
+    try:
+        plaintext = AESGCM(key).decrypt(ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:], aad)
+    except InvalidTag:
+        raise ContentUnavailable("sealed bytes: altered, moved, or sealed with another key", code=UNREADABLE) from None
+    version, flags = plaintext[0], plaintext[1]
+    if version != _VERSION or flags & ~_ZSTD_FLAG:
+        raise ContentUnavailable(f"sealed bytes: version {version}, flags {flags} are not known here", code=UNREADABLE)
+    salt, body = plaintext[2:_HEAD_BYTES], plaintext[_HEAD_BYTES:]
+    json_text = _decompressed(body) if flags & _ZSTD_FLAG else body
+    if hashlib.sha256(salt + json_text).digest() != digest:
+        raise ContentUnavailable("sealed bytes: another digest than the event shows", code=UNREADABLE)
+    return json_text
+
+
+def content_expiry_day(now_us: int, window_days: int) -> str:
+    """The UTC day (YYYY-MM-DD) of (now + window) plus one: content stays readable to that day's end. `now_us` since the epoch."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now_us)
+    return (moment.date() + timedelta(days=window_days + 1)).isoformat()
+
+
+def day_end_us(day: str) -> int:
+    """The first microsecond after a UTC day, since the epoch. Raises `Invalid` for what is no day."""
+    try:
+        days = (date.fromisoformat(day) - date(1970, 1, 1)).days + 1
+    except ValueError:
+        raise Invalid("expiry day: expected YYYY-MM-DD") from None
+    return days * 86_400_000_000
+
+
+def wall_clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+class SealItem(Struct, frozen=True, kw_only=True):
+    """One text to seal, and the place that it is sealed for."""
+
+    workspace_id: str
+    session_id: str
+    event_id: str
+    subject_id: str | None
+    expiry_day: str
+    json_text: bytes
+
+
+class Sealer:
+    """Seals and opens with the secrets of one keyring. Blocking and thread-safe.
+
+    `cache_seconds` is the lease: how long a destroyed secret may still be used by a process that nobody told. `now_us` is
+    the wall clock that read time is judged by, `elapsed` the clock of the cache.
+    """
+
+    def __init__(
+        self,
+        keyring: Keyring,
+        *,
+        cache_seconds: float,
+        max_entries: int = 100_000,
+        now_us: Callable[[], int] = wall_clock_us,
+        elapsed: ElapsedClock = elapsed_s,
+    ) -> None:
+        self._keyring = keyring
+        self._now_us = now_us
+        self._cache: BoundedCache[SecretRef, bytes] = BoundedCache(seconds=cache_seconds, max_entries=max_entries, clock=elapsed)
+
+    def seal(
+        self, *, workspace_id: str, session_id: str, event_id: str, subject_id: str | None, expiry_day: str, json_text: bytes
+    ) -> Content:
+        """As `seal_many`, for one text."""
+        item = SealItem(
+            workspace_id=workspace_id, session_id=session_id, event_id=event_id, subject_id=subject_id, expiry_day=expiry_day,
+            json_text=json_text,
+        )  # fmt: skip
+        return self.seal_many((item,))[0]
+
+    def seal_many(self, items: Sequence[SealItem]) -> list[Content]:
+        """Seal all with one call to the keyring; their secrets are durable when this returns.
+
+        Raises `Invalid` (request.too_large; an id or day that is none), `ContentUnavailable` where a secret is destroyed
+        (the subject or session is erased, the day is over), `KeyringUnavailable`.
+        """
+        for item in items:
+            day_end_us(item.expiry_day)
+            if len(item.json_text) > CONTENT_BYTES_MAX:
+                raise Invalid(f"content: {len(item.json_text)} bytes, at most {CONTENT_BYTES_MAX}", code="request.too_large")
+        triples = [_references(item.workspace_id, KeyReference(item.subject_id, item.session_id, item.expiry_day)) for item in items]
+        secrets = self.secrets((ref for triple in triples for ref in triple), create=True)
+        keys = {triple: content_key(*(secrets[ref] for ref in triple)) for triple in set(triples)}
+        return [_sealed(keys[triple], item) for triple, item in zip(triples, items, strict=True)]
+
+    def open(self, event: Draft) -> bytes:
+        """The JSON text of an event's content. Raises `ContentUnavailable`, saying why; `KeyringUnavailable`.
+
+        An event without content (`content.state` is none) has nothing to open: asking is misuse.
+        """
+        opened = self.open_many((event,))[0]
+        if opened is None:
+            raise RuntimeError(f"{event.event_id} has no content")
+        if isinstance(opened, ContentUnavailable):
+            raise opened
+        return opened
+
+    def open_many(self, events: Sequence[Draft]) -> list[bytes | ContentUnavailable | None]:
+        """Open a page with one call to the keyring (a second one where a secret is gone, to learn why).
+
+        Per position: the JSON text, why it cannot be shown, or None where the event has no content. Raises `KeyringUnavailable`.
+        """
+        references = [_references_of(event) for event in events]
+        wanted = {ref for triple in references if triple is not None for ref in triple}
+        secrets = self.secrets(wanted, create=False)
+        gone = wanted - secrets.keys()
+        destroyed = self.destroyed(gone) if gone else frozenset()
+        keys = {
+            triple: content_key(*(secrets[ref] for ref in triple))
+            for triple in set(references)
+            if triple is not None and not gone.intersection(triple)
+        }
+        now_us = self._now_us()
+        return [_opened(event, triple, keys, destroyed, now_us) for event, triple in zip(events, references, strict=True)]
+
+    def secrets(self, refs: Iterable[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
+        """As `Keyring.secrets`, through the cache."""
+        return self._cache.get_many(refs, lambda absent: self._keyring.secrets(absent, create=create))
+
+    def destroyed(self, refs: Collection[SecretRef]) -> frozenset[SecretRef]:
+        """As `Keyring.destroyed`, never from a cache."""
+        return self._keyring.destroyed(refs)
+
+    def is_over(self, day: str) -> bool:
+        """Whether a UTC day (YYYY-MM-DD) has ended: what is sealed under it is not to be shown any more."""
+        return self._now_us() >= day_end_us(day)
+
+    def forget(self, refs: Collection[SecretRef]) -> None:
+        """Drop cached secrets: they were destroyed elsewhere."""
+        self._cache.forget(refs)
+
+    def forget_all(self) -> None:
+        self._cache.clear()
+
+
+_Triple = tuple[SecretRef, SecretRef, SecretRef]
+"""Subject's, session's and day's, in the order that the key is derived in."""
+
+
+def _references(workspace_id: str, key: KeyReference) -> _Triple:
+    session = SecretRef("session", workspace_id, key.session_id)
+    subject = session if key.subject_id is None else SecretRef("subject", workspace_id, key.subject_id)
+    return subject, session, SecretRef("day", workspace_id, key.expiry_day)
+
+
+def _references_of(event: Draft) -> _Triple | None:
+    """None where there is nothing to open, and where the reference names what can be no secret."""
+    key = event.content.key_reference
+    if event.content.state != SEALED or key is None:
+        return None
+    triple = _references(event.workspace_id, key)
+    try:
+        day_end_us(key.expiry_day)
+        for ref in triple:
+            ref.name  # noqa: B018 - raises where a part does not fit
+    except Invalid:
+        return None
+    return triple
+
+
+def _sealed(key: bytes, item: SealItem) -> Content:
+    ciphertext, digest = seal_bytes(
+        key,
+        aad=content_aad(item.workspace_id, item.session_id, item.event_id),
+        nonce=os.urandom(_NONCE_BYTES),
+        salt=os.urandom(_SALT_BYTES),
+        json_text=item.json_text,
+    )
+    reference = KeyReference(subject_id=item.subject_id, session_id=item.session_id, expiry_day=item.expiry_day)
+    return Content(state=SEALED, key_reference=reference, ciphertext=ciphertext, digest=digest)
+
+
+def _opened(
+    event: Draft, triple: _Triple | None, keys: dict[_Triple, bytes], destroyed: frozenset[SecretRef], now_us: int
+) -> bytes | ContentUnavailable | None:
+    content = event.content
+    if content.state == NONE:
+        return None
+    code = OMITTED_CODE if content.state == OMITTED else _why_closed(triple, keys, destroyed, now_us)
+    if code is not None or triple is None or content.ciphertext is None or content.digest is None:
+        return ContentUnavailable(f"content of {event.event_id}", code=code or UNREADABLE)
+    aad = content_aad(event.workspace_id, event.session_id, event.event_id)
+    try:
+        return open_bytes(keys[triple], aad=aad, ciphertext=content.ciphertext, digest=content.digest)
+    except ContentUnavailable as error:
+        return ContentUnavailable(f"content of {event.event_id}: {error.detail}", code=error.code)
+
+
+def _why_closed(triple: _Triple | None, keys: dict[_Triple, bytes], destroyed: frozenset[SecretRef], now_us: int) -> str | None:
+    """Erasure is told before expiry: it is the stronger fact, and stays true."""
+    if triple is None:
+        return UNREADABLE
+    subject, session, day = triple
+    if subject in destroyed or session in destroyed:
+        return ERASED
+    if day in destroyed or now_us >= day_end_us(day.id):
+        return EXPIRED
+    return None if triple in keys else UNREADABLE
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    compressor: zstandard.ZstdCompressor | None = getattr(_zstd, "compressor", None)
+    if compressor is None:
+        compressor = _zstd.compressor = zstandard.ZstdCompressor(level=3)
+    return compressor
+
+
+def _decompressed(body: bytes) -> bytes:
+    """The size that a frame declares is checked before any memory is set aside for it."""
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_zstd, "decompressor", None)
+    if decompressor is None:
+        decompressor = _zstd.decompressor = zstandard.ZstdDecompressor()
+    try:
+        size = zstandard.frame_content_size(body)
+        if not 0 <= size <= _OPENED_BYTES_MAX:
+            raise ContentUnavailable(f"sealed bytes: a zstd frame of {size} bytes", code=UNREADABLE)
+        return decompressor.decompress(body, max_output_size=_OPENED_BYTES_MAX, allow_extra_data=False)
+    except zstandard.ZstdError:
+        raise ContentUnavailable("sealed bytes: no zstd frame", code=UNREADABLE) from None

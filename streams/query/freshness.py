@@ -1,0 +1,220 @@
+"""Waiting until a table is far enough: for a command, for the log's end of this moment, for a session's next event.
+
+- Every wait ends: with what it waited for, at its deadline (`ProjectionBehind`), or when the table goes (`NotOwner`).
+- Waiters are bounded, for a partition and altogether, so that one partition that stands still cannot use up the server.
+- The projector's thread calls `advanced` and `gone` after it has changed a table; everything else happens in the event
+  loop. A waiter registers first and looks at the table then, so it cannot miss the change.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from streams.errors import Invalid, NotOwner, Overloaded, ProjectionBehind
+from streams.log.position import Position
+from streams.log.reader import Place
+from streams.log.topics import Topics
+from streams.projections.keeper import Ends
+from streams.projections.tables import OwnedTable, Tables
+from streams.settings import Settings
+
+WAITERS_PER_PARTITION: Final = 2000
+WAITERS: Final = 8000
+_WATCH_S: Final = 0.01
+
+_Future = asyncio.Future[bool]
+"""Result: True for "look again", False for "the table is gone"."""
+
+
+class _Waiters:
+    """Of one partition: by the offset they wait for, or by session."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.commands: dict[_Future, int] = {}
+        self.positions: dict[_Future, int] = {}
+        self.sessions: dict[str, set[_Future]] = {}
+        self.leases: set[_Future] = set()
+
+
+class Freshness:
+    """One a process. `bind` it to the loop that serves before the first wait."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tables: Tables,
+        ends: Ends,
+        *,
+        waiters_per_partition: int = WAITERS_PER_PARTITION,
+        waiters: int = WAITERS,
+    ) -> None:
+        topics = Topics(settings.topic_prefix)
+        self._commands, self._events = topics.commands, topics.events
+        self._tables = tables
+        self._ends = ends
+        self._bounds = (waiters_per_partition, waiters)
+        self._waiting = [_Waiters() for _ in range(settings.partitions)]
+        self._count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._known_ends: dict[int, int] = {}
+        self._next: dict[Place, asyncio.Task[int]] = {}
+        self._turns: dict[Place, asyncio.Lock] = {}
+        self._watching: dict[int, asyncio.Task[None]] = {}
+
+    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    # -- called by the projector's thread -------------------------------------------------------------------------------
+
+    def advanced(self, table: OwnedTable, sessions: Collection[str]) -> None:
+        if self._waiting[table.partition].count and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake, table, sessions)
+
+    def gone(self, partitions: Collection[int]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._dismiss, partitions)
+
+    # -- called in the loop ---------------------------------------------------------------------------------------------
+
+    async def applied(self, position: Position, deadline_s: float) -> None:
+        """Waits until every event of the command at `position`, and of those before it, is in the table.
+
+        Raises:
+            Invalid: of another topic or partition, or beyond the end of its topic: no such command was given out.
+            ProjectionBehind: not by `deadline_s` (time.monotonic).
+            NotOwner, Overloaded, BrokerUnavailable
+        """
+        if position.topic != self._commands or position.partition >= len(self._waiting):
+            raise Invalid(f"position {position}: not of {self._commands}", code="request.malformed")
+        table = self._tables.serving(position.partition)
+        if table.commands > position.offset:
+            return
+        if self._known_ends.get(position.partition, 0) <= position.offset:
+            end = self._known_ends[position.partition] = await self._end_now((self._commands, position.partition))
+            if end <= position.offset:
+                raise Invalid(f"position {position}: beyond the end, {end}", code="request.malformed")
+        with self._registered(position.partition) as (waiters, future):
+            waiters.commands[future] = position.offset
+            if table.commands > position.offset:
+                return
+            await self._until(future, deadline_s, f"position {position} is not applied yet")
+
+    async def at_end(self, partition: int, deadline_s: float) -> None:
+        """Waits until the table has everything that was in the log when this was called, open transactions included.
+
+        An acknowledged command may lie behind the last stable offset still: its transaction's marker reaches each
+        partition in its own time. Raises as `applied`.
+        """
+        end = await self._end_now((self._events, partition))
+        table = self._tables.serving(partition)
+        if table.position >= end:
+            return
+        with self._registered(partition) as (waiters, future):
+            waiters.positions[future] = end
+            if table.position >= end:
+                return
+            await self._until(future, deadline_s, f"partition {partition} is not at its end, {end}, yet")
+
+    async def caught_up(self, partition: int, deadline_s: float) -> None:
+        """Waits for the first lease of a table that has just come: usually milliseconds, after a rebuild longer.
+
+        A table that had a lease and lost it is not waited for: its process may have been stopped. Raises as `applied`.
+        """
+        table = self._tables.owned.get(partition)
+        if table is None or table.lease.ever_held:
+            return
+        with self._registered(partition) as (waiters, future):
+            waiters.leases.add(future)
+            task = self._watching.get(partition)
+            if task is None:
+                task = self._watching[partition] = asyncio.create_task(self._watch(partition))
+            await self._until(future, deadline_s, f"partition {partition} is catching up")
+
+    async def _watch(self, partition: int) -> None:
+        """Looks again and again for all who wait: a lease begins in a thread that knows of no waiters."""
+        waiters = self._waiting[partition]
+        while waiters.leases:
+            table = self._tables.owned.get(partition)
+            if table is None or table.lease.ever_held:
+                _answer(list(waiters.leases), table is not None)
+                break
+            await asyncio.sleep(_WATCH_S)
+        del self._watching[partition]
+
+    @contextmanager
+    def next_event(self, partition: int, session_id: str) -> Iterator[_Future]:
+        """A future that is done once the session has new events after this call, or the table is gone."""
+        with self._registered(partition) as (waiters, future):
+            waiters.sessions.setdefault(session_id, set()).add(future)
+            try:
+                yield future
+            finally:
+                futures = waiters.sessions[session_id]
+                futures.discard(future)
+                if not futures:
+                    del waiters.sessions[session_id]
+
+    async def _end_now(self, place: Place) -> int:
+        """The high watermark, by a question sent after this call; those who ask meanwhile share the next one."""
+        task = self._next.get(place)
+        if task is None:
+            task = self._next[place] = asyncio.create_task(self._ask(place))
+        return await asyncio.shield(task)
+
+    async def _ask(self, place: Place) -> int:
+        async with self._turns.setdefault(place, asyncio.Lock()):
+            del self._next[place]
+            ends = await asyncio.to_thread(self._ends.query, [place], committed=False)
+        return ends[place]
+
+    @contextmanager
+    def _registered(self, partition: int) -> Iterator[tuple[_Waiters, _Future]]:
+        waiters = self._waiting[partition]
+        per_partition, altogether = self._bounds
+        if waiters.count >= per_partition or self._count >= altogether:
+            raise Overloaded(f"partition {partition}: too many readers wait", retry_after_s=1)
+        future: _Future = asyncio.get_running_loop().create_future()
+        waiters.count += 1
+        self._count += 1
+        try:
+            yield waiters, future
+        finally:
+            waiters.count -= 1
+            self._count -= 1
+            waiters.commands.pop(future, None)
+            waiters.positions.pop(future, None)
+            waiters.leases.discard(future)
+
+    async def _until(self, future: _Future, deadline_s: float, otherwise: str) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline_s - time.monotonic())):
+                here = await future
+        except TimeoutError:
+            raise ProjectionBehind(otherwise, retry_after_s=1) from None
+        if not here:
+            raise NotOwner("the partition went to another owner")
+
+    def _wake(self, table: OwnedTable, sessions: Collection[str]) -> None:
+        waiters = self._waiting[table.partition]
+        done = [future for future, offset in waiters.commands.items() if table.commands > offset]
+        done += [future for future, end in waiters.positions.items() if table.position >= end]
+        if waiters.sessions:
+            for session_id in sessions:
+                done += waiters.sessions.get(session_id, ())
+        _answer(done, True)
+
+    def _dismiss(self, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            waiters = self._waiting[partition]
+            futures = [*waiters.commands, *waiters.positions, *waiters.leases]
+            futures += [future for followers in waiters.sessions.values() for future in followers]
+            _answer(futures, False)
+
+
+def _answer(futures: list[_Future], here: bool) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(here)

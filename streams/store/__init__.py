@@ -1,0 +1,1 @@
+"""The only door to RocksDB: data and the offsets it stands for, written in one batch."""

@@ -1,0 +1,375 @@
+"""The store on disk: what every store promises, and what only a disk can break."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from streams.errors import Misconfigured, NotOwner, StoreUnusable
+from streams.store.memory import MemoryStore
+from streams.store.store import SharedMemory, Store, shared_memory
+from streams.store.table import StoreIdentity
+from tests.contract.store_contract import StoreContract
+
+IDENTITY = StoreIdentity("projector", 3, "cluster-a", "topic-a", 2)
+
+
+class Lines:
+    """The part of a logger that a store uses, kept."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, dict[str, object]]] = []
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.lines.append((event, fields))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "stores" / "2"
+
+
+class TestStore(StoreContract):
+    @pytest.fixture
+    def store(self, path: Path) -> Iterator[Store]:
+        store = Store.open(path, IDENTITY)
+        yield store
+        store.close()
+
+
+def filled(path: Path, rows: int = 100) -> str:
+    """A store as a killed process leaves it: its rows in the write-ahead log, which closing would empty."""
+    original = path.with_name("original")
+    store = Store.open(original, IDENTITY)
+    for number in range(rows):
+        store.write([(b"row/%04d" % number, b"value %d" % number)], {"events": number + 1})
+    digest = store.digest()
+    shutil.copytree(original, path)
+    store.close()
+    return digest
+
+
+def test_rows_and_offsets_are_there_after_reopening(path: Path) -> None:
+    digest = filled(path)
+    store = Store.open(path, IDENTITY)
+    assert store.get(b"row/0042") == b"value 42"
+    assert store.offsets() == {"events": 100}
+    assert store.digest() == digest
+    store.close()
+
+
+def test_both_implementations_give_the_same_digest(path: Path) -> None:
+    memory = MemoryStore()
+    for number in range(100):
+        memory.write([(b"row/%04d" % number, b"value %d" % number)], {"events": 5})
+    assert filled(path) == memory.digest()
+
+
+def test_rows_survive_the_kill_of_the_process(path: Path) -> None:
+    """A child writes, reports how far it is and is killed with SIGKILL; every batch that it reported is there, whole."""
+    program = """
+import sys
+from pathlib import Path
+from streams.store.store import Store
+from streams.store.table import StoreIdentity
+store = Store.open(Path(sys.argv[1]), StoreIdentity("projector", 3, "cluster-a", "topic-a", 2))
+number = 0
+while True:
+    store.write([(b"a/%06d" % number, b"x" * 500), (b"b/%06d" % number, b"y" * 500)], {"events": number + 1})
+    number += 1
+    print(number, flush=True)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert child.stdout is not None
+    reported = 0
+    for line in child.stdout:
+        reported = int(line)
+        if reported >= 500:
+            break
+    child.send_signal(signal.SIGKILL)
+    child.stdout.close()
+    child.wait()
+    store = Store.open(path, IDENTITY)
+    written = store.offsets()["events"]
+    assert written >= reported
+    for prefix in (b"a/", b"b/"):
+        with store.scan(prefix) as rows:
+            assert [int(key[2:]) for key, _ in rows] == list(range(written))
+    store.close()
+
+
+def test_a_corrupt_byte_in_the_write_ahead_log_takes_rows_and_offset_back_together(path: Path) -> None:
+    """RocksDB drops what is behind the byte without a word; the offset says so, and the log heals it."""
+    digest = filled(path)
+    (wal,) = path.glob("*.log")
+    content = bytearray(wal.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    wal.write_bytes(content)
+    store = Store.open(path, IDENTITY)
+    offset = store.offsets()["events"]
+    assert 0 < offset < 100
+    with store.scan(b"row/") as rows:
+        assert len(list(rows)) == offset
+    for number in range(offset, 100):
+        store.write([(b"row/%04d" % number, b"value %d" % number)], {"events": number + 1})
+    assert store.digest() == digest
+    store.close()
+
+
+def test_a_write_ahead_log_cut_in_the_middle_of_a_record_loses_that_record_only(path: Path) -> None:
+    filled(path)
+    (wal,) = path.glob("*.log")
+    os.truncate(wal, wal.stat().st_size - 7)
+    store = Store.open(path, IDENTITY)
+    assert store.offsets() == {"events": 99}
+    assert store.get(b"row/0098") is not None
+    assert store.get(b"row/0099") is None
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": 2}, "newer"),
+        ({"version": 4}, "older"),
+        ({"cluster_id": "cluster-b"}, "foreign: cluster_id"),
+        ({"topic_id": "topic-b"}, "foreign: topic_id"),
+        ({"partition": 1}, "foreign: partition"),
+        ({"role": "authority"}, "foreign: of role"),
+    ],
+)
+def test_a_store_of_something_else_is_refused_and_rebuilt_saying_why(path: Path, changes: dict[str, object], reason: str) -> None:
+    filled(path)
+    expected = msgspec.structs.replace(IDENTITY, **changes)
+    with pytest.raises(StoreUnusable, match=reason):
+        Store.open(path, expected)
+    log = Lines()
+    store = Store.open_or_rebuild(path, expected, log)
+    assert store.digest() == MemoryStore().digest()
+    assert store.offsets() == {}
+    ((event, fields),) = log.lines
+    assert event == "store_rebuilt"
+    assert reason in str(fields["reason"])
+    store.close()
+    Store.open(path, expected).close()
+
+
+def test_a_good_store_is_opened_without_a_word(path: Path) -> None:
+    digest = filled(path)
+    log = Lines()
+    store = Store.open_or_rebuild(path, IDENTITY, log)
+    assert store.digest() == digest
+    assert log.lines == []
+    store.close()
+
+
+@pytest.mark.parametrize("torn", ["CURRENT", "MANIFEST-*", "*.sst"])
+@pytest.mark.parametrize("how", ["removed", "emptied", "scrambled"])
+def test_a_torn_store_is_rebuilt_and_says_so(path: Path, torn: str, how: str) -> None:
+    store = Store.open(path, IDENTITY)
+    store.write([(b"row/%04d" % number, os.urandom(100)) for number in range(2000)], {"events": 2000})
+    store._db.flush()
+    store.close()
+    for file in list(path.glob(torn)):
+        size = file.stat().st_size
+        if how == "removed":
+            file.unlink()
+        elif how == "emptied":
+            os.truncate(file, 0)
+        else:
+            file.write_bytes(os.urandom(size))
+    log = Lines()
+    store = Store.open_or_rebuild(path, IDENTITY, log)
+    assert store.offsets() == {}
+    assert [event for event, _ in log.lines] == ["store_rebuilt"]
+    assert "torn" in str(log.lines[0][1]["reason"])
+    store.write([(b"row", b"1")], {"events": 1})
+    store.close()
+
+
+@pytest.mark.parametrize("place", [0.01, 0.3, 0.6, 0.9])
+def test_a_damaged_block_is_met_as_an_unusable_store_by_every_way_of_reading(path: Path, place: float) -> None:
+    """The file has its right length, so RocksDB opens it; the checksum of a block tells. rocksdict's own iterators would
+    end there as if nothing followed."""
+    keys = [b"row/%04d" % number for number in range(2000)]
+    store = Store.open(path, IDENTITY)
+    store.write([(key, os.urandom(100)) for key in keys], {"events": 2000})
+    store._db.flush()
+    store.close()
+    for file in path.glob("*.sst"):
+        content = bytearray(file.read_bytes())
+        content[int(len(content) * place)] ^= 0xFF
+        file.write_bytes(content)
+    store = Store.open(path, IDENTITY, SharedMemory(cache_bytes=1 << 20))
+    for reverse in (False, True):
+        with pytest.raises(StoreUnusable), store.scan(b"row/", reverse=reverse) as rows:
+            list(rows)
+        with pytest.raises(StoreUnusable), store.scan(b"", reverse=reverse) as rows:
+            list(rows)
+    with pytest.raises(StoreUnusable):
+        _ = [store.get(key) for key in keys]
+    with pytest.raises(StoreUnusable):
+        store.get_many(keys)
+    with pytest.raises(StoreUnusable):
+        store.digest()
+    store.wipe()
+    assert not path.exists()
+
+
+def test_a_directory_without_the_end_of_its_creation_is_rebuilt(path: Path) -> None:
+    """Killed between RocksDB's first file and the record of the identity."""
+    path.mkdir(parents=True)
+    (path / "LOCK").touch()
+    log = Lines()
+    store = Store.open_or_rebuild(path, IDENTITY, log)
+    assert [event for event, _ in log.lines] == ["store_rebuilt"]
+    store._db.delete(b"m/identity")
+    store.close()
+    store = Store.open_or_rebuild(path, IDENTITY, log)
+    assert "no identity" in str(log.lines[1][1]["reason"])
+    store.close()
+
+
+def test_a_store_that_is_held_is_neither_opened_nor_wiped(path: Path) -> None:
+    store = Store.open(path, IDENTITY)
+    store.write([(b"a", b"1")], {"events": 1})
+    log = Lines()
+    with pytest.raises(Misconfigured, match="held"):
+        Store.open_or_rebuild(path, IDENTITY, log)
+    program = (
+        "import sys\nfrom pathlib import Path\nfrom streams.store.store import Store\nfrom streams.store.table import StoreIdentity\n"
+        "Store.open_or_rebuild(Path(sys.argv[1]), StoreIdentity('projector', 3, 'cluster-a', 'topic-a', 2), None)"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        check=False,
+    )
+    assert "Misconfigured" in child.stderr
+    assert log.lines == []
+    assert store.get(b"a") == b"1"
+    store.close()
+
+
+def test_closing_lets_go_of_the_lock_though_a_scan_is_open(path: Path) -> None:
+    store = Store.open(path, IDENTITY)
+    store.write([(b"a/%d" % number, b"1") for number in range(10)], {})
+    with store.scan(b"a/") as rows, store.scan(b"a/", reverse=True) as backwards:
+        next(rows)
+        next(backwards)
+        store.close()
+        again = Store.open(path, IDENTITY)
+        with pytest.raises(NotOwner):
+            next(rows)
+        with pytest.raises(NotOwner):
+            next(backwards)
+        assert again.get(b"a/3") == b"1"
+        again.close()
+
+
+def test_readers_of_other_threads_meet_not_owner_when_the_store_closes(path: Path) -> None:
+    store = Store.open(path, IDENTITY)
+    store.write([(b"a/%04d" % number, b"1") for number in range(1000)], {})
+    ends: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while True:
+                assert store.get(b"a/0007") == b"1"
+                with store.scan(b"a/") as rows:
+                    assert sum(1 for _ in rows) == 1000
+        except BaseException as error:
+            ends.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    store.write([(b"b", b"1")], {})
+    store.close()
+    for reader in readers:
+        reader.join(10)
+    assert [type(end) for end in ends] == [NotOwner] * 3
+    Store.open(path, IDENTITY).close()
+
+
+def test_a_reader_never_sees_an_offset_without_its_rows(path: Path) -> None:
+    """Whoever reads the offsets first and rows then finds at least the rows that the offset stands for."""
+    store = Store.open(path, IDENTITY)
+    store.write([(b"last", b"0")], {"events": 0})
+    done = threading.Event()
+    wrong: list[tuple[int, int]] = []
+
+    def read() -> None:
+        while not done.is_set():
+            offset = store.offsets()["events"]
+            row = int(store.get(b"last") or b"-1")
+            if row < offset:
+                wrong.append((offset, row))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(1, 5000):
+        store.write([(b"last", b"%d" % number)], {"events": number})
+    done.set()
+    reader.join()
+    assert wrong == []
+    store.close()
+
+
+def test_a_directory_that_cannot_be_written_is_no_reason_to_wipe(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("mine")
+    with pytest.raises(Misconfigured):
+        Store.open_or_rebuild(file / "0", IDENTITY, Lines())
+    assert file.read_text() == "mine"
+
+
+def test_stores_of_a_process_share_a_bounded_cache(tmp_path: Path) -> None:
+    """Twelve times as much is written as the cache and the buffers hold. Flushes may lag behind the writing, not for long."""
+    memory = SharedMemory(cache_bytes=4 << 20, write_buffer_bytes=2 << 20)
+    stores = [Store.open(tmp_path / str(number), msgspec.structs.replace(IDENTITY, partition=number), memory) for number in range(6)]
+    value = os.urandom(1000)
+    for round_ in range(8):
+        for store in stores:
+            store.write([(b"%d/%d" % (round_, number), value) for number in range(1000)], {})
+            assert store.get(b"0/1") == value
+    deadline = time.monotonic() + 20
+    while memory.usage_bytes() >= 12 << 20 and time.monotonic() < deadline:
+        for store in stores:
+            store.write([(b"few", value)], {})
+        time.sleep(0.02)
+    assert memory.usage_bytes() < 12 << 20
+    for store in stores:
+        store.close()
+    assert shared_memory() is shared_memory()
+
+
+def test_wiping_leaves_nothing(path: Path) -> None:
+    store = Store.open(path, IDENTITY)
+    store.write([(b"a", b"1")], {"events": 1})
+    store.wipe()
+    assert not path.exists()
+    store = Store.open(path, IDENTITY)
+    assert store.get(b"a") is None
+    store.close()
+
+
+def test_an_interrupted_wipe_does_not_open_as_a_store(path: Path) -> None:
+    filled(path)
+    copy = path.with_name("copy")
+    shutil.copytree(path, copy)
+    (copy / "CURRENT").unlink()
+    with pytest.raises(StoreUnusable, match="torn"):
+        Store.open(copy, IDENTITY)

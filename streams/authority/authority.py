@@ -1,0 +1,245 @@
+"""The session authority: command -> fold -> decide -> events, outcome, state. It never sees plaintext.
+
+For each command, in the partition's order:
+
+1. what cannot be decoded, or lies in a partition that is not its session's, goes to the dead letters;
+2. a command that was decided before is answered as then, or refused if its request differs;
+3. `decide` accepts or rejects it;
+4. accepted drafts become events: the sealed bytes as they came, then sequence, time and hash;
+5. the outcome goes to whoever asked, and is remembered.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import structlog
+
+from streams.authority import memory
+from streams.authority.items import StepItems
+from streams.custody.dead_letters import Address, Letter, seal_dead_letter
+from streams.custody.sealing import Sealer, content_expiry_day
+from streams.errors import RecordUnreadable
+from streams.log.partitioner import partition_of
+from streams.log.reader import Record
+from streams.log.record import (
+    RawDraft,
+    decode_command_parts,
+    encode_attributes,
+    encode_dead_letter,
+    encode_draft,
+    encode_event,
+    encode_outcomes,
+)
+from streams.log.topics import DEAD_LETTER_DAYS, Topics
+from streams.loop.step import Step
+from streams.session import chain
+from streams.session.commands import Command
+from streams.session.dead_letters import DeadLetter
+from streams.session.decide import AUTHORITY, Decision, decide
+from streams.session.events import Draft
+from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
+from streams.session.items import SessionState
+from streams.settings import Settings
+from streams.store.store import Store
+
+_log = structlog.get_logger(__name__)
+
+_EXPIRED: Final = "request.expired"
+"""The one rejection that is not remembered: a repeat of that is decided anew."""
+
+
+class SessionAuthority:
+    """Handler of the loop for `sessions.commands`."""
+
+    role = "authority"
+    version = 1
+
+    def __init__(self, settings: Settings, sealer: Sealer) -> None:
+        """`sealer` seals dead letters; what commands hold is sealed already and stays so."""
+        topics = Topics(settings.topic_prefix)
+        self.input, self.changelog = topics.commands, topics.state
+        self._events, self._outcomes, self._deadletter = topics.events, topics.outcomes, topics.deadletter
+        self._partitions = settings.partitions
+        self._sealer = sealer
+
+    def handle(self, step: Step) -> None:
+        batch = _Batch(step)
+        for record in step.records:
+            try:
+                command, parts = self._read(record)
+            except RecordUnreadable as error:
+                self._set_aside(step, record, error)
+                continue
+            batch.answer(command, self._outcome(batch, command, parts, record.offset))
+        batch.finish(self._outcomes)
+
+    def restored(self, store: Store, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+        assert record.key is not None
+        if memory.is_chunk(record.key):
+            yield from memory.restored_chunk(store, record)
+        else:
+            yield record.key, record.value
+
+    def discard(self) -> None:
+        """Keeps nothing between steps."""
+
+    def _read(self, record: Record) -> tuple[Command, tuple[RawDraft, ...]]:
+        if record.value is None or record.key is None:
+            raise RecordUnreadable("command.empty: neither key nor value may be null")
+        command, parts = decode_command_parts(record.value)
+        if command.session_id.encode() != record.key:
+            raise RecordUnreadable("command.wrong_key: the key is not the command's session id")
+        if partition_of(record.key, self._partitions) != record.partition:
+            raise RecordUnreadable("command.wrong_partition: the session belongs to another partition")
+        return command, parts
+
+    def _outcome(self, batch: "_Batch", command: Command, parts: tuple[RawDraft, ...], offset: int) -> Outcome:
+        step = batch.step
+        recorded = memory.lookup(step, command.command_id)
+        if recorded is not None:
+            return _repeat(command, *recorded)
+        items = batch.items_of(command.session_id)
+        decision = decide(items, command, step.now, offset, step.owned_since)
+        if isinstance(decision, Rejected):
+            outcome = _rejection(command, decision, items, step.now)
+            if decision.code != _EXPIRED:
+                batch.decided(command, outcome)
+            return outcome
+        self._append(step, items, command, parts, decision, offset)
+        outcome = _acceptance(command, decision, items, step.now)
+        batch.decided(command, outcome)
+        return outcome
+
+    def _append(
+        self, step: Step, items: StepItems, command: Command, parts: tuple[RawDraft, ...], decision: Decision, offset: int
+    ) -> None:
+        header = items.get("session", "")
+        previous_hash = header.last_hash if isinstance(header, SessionState) else chain.genesis(command.session_id)
+        key, sequence, last = command.session_id.encode(), decision.first_sequence, len(decision.drafts) - 1
+        for index, draft in enumerate(decision.drafts):
+            origin = decision.origins[index]
+            if origin == AUTHORITY:
+                body, attributes = encode_draft(draft), encode_attributes(draft.type, draft.attributes)
+            else:
+                body, attributes = parts[origin]  # as they came
+            added = {
+                "sequence": sequence + index,
+                "command_offset": offset,
+                "command_last": index == last,
+                "accepted_at": decision.accepted_at,
+                "previous_hash": previous_hash,
+            }
+            previous_hash = chain.event_hash(draft, attributes, **added)  # type: ignore[arg-type]
+            step.produce(self._events, step.partition, key, encode_event(body, **added, hash=previous_hash))  # type: ignore[arg-type]
+        items.put(decision.chained(previous_hash) if decision.drafts else decision.changed)
+
+    def _set_aside(self, step: Step, record: Record, error: RecordUnreadable) -> None:
+        reason, _, detail = error.detail.partition(": ")
+        _log.error("dead_letter", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason)
+        day = content_expiry_day(step.now, DEAD_LETTER_DAYS)
+        sealed = seal_dead_letter(
+            self._sealer, Address(day, record.topic, record.partition, record.offset), Letter(key=record.key, value=record.value)
+        )
+        letter = DeadLetter(
+            origin=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            reason=reason,
+            detail=detail,
+            recorded_at=step.now,
+            key_day=day,
+            ciphertext=sealed.ciphertext,
+            digest=sealed.digest,
+        )
+        step.produce(self._deadletter, step.partition, record.key or b"none", encode_dead_letter(letter))
+
+
+class _Batch:
+    """What one step gathers over its commands."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self._items: dict[str, StepItems] = {}
+        self._decided: list[tuple[bytes, Outcome]] = []
+        self._answers: dict[str, list[Outcome]] = {}
+
+    def items_of(self, session_id: str) -> StepItems:
+        items = self._items.get(session_id)
+        if items is None:
+            items = self._items[session_id] = StepItems(self.step, session_id)
+        return items
+
+    def decided(self, command: Command, outcome: Outcome) -> None:
+        self._decided.append((command.request_digest, outcome))
+        memory.remember_at_once(self.step, command.request_digest, outcome)
+
+    def answer(self, command: Command, outcome: Outcome) -> None:
+        if command.reply_to:
+            self._answers.setdefault(command.reply_to, []).append(outcome)
+
+    def finish(self, outcomes: str) -> None:
+        """One record of outcomes for each asker, one chunk of memory, one record for each changed item."""
+        for reply_to, answers in self._answers.items():
+            self.step.produce(outcomes, self.step.partition, reply_to.encode(), encode_outcomes(reply_to, answers))
+        for items in self._items.values():
+            items.flush()
+        memory.remember(self.step, self._decided)
+
+
+def _repeat(command: Command, request_digest: bytes, recorded: Outcome) -> Outcome:
+    if request_digest != command.request_digest or recorded.session_id != command.session_id:
+        return Outcome(
+            command_id=command.command_id,
+            correlation=command.correlation,
+            session_id=command.session_id,
+            status=REJECTED,
+            code="request.idempotency_mismatch",
+            detail="this Idempotency-Key was used with another request",
+            decided_at=recorded.decided_at,
+        )
+    return _addressed(recorded, command)
+
+
+def _addressed(recorded: Outcome, command: Command) -> Outcome:
+    return Outcome(
+        command_id=recorded.command_id, correlation=command.correlation, session_id=recorded.session_id, status=recorded.status,
+        code=recorded.code, detail=recorded.detail, first_sequence=recorded.first_sequence, last_sequence=recorded.last_sequence,
+        position_offset=recorded.position_offset, decided_at=recorded.decided_at, repeated=True, grant=recorded.grant,
+        actual_run_sequence=recorded.actual_run_sequence,
+    )  # fmt: skip
+
+
+def _rejection(command: Command, rejected: Rejected, items: StepItems, now: int) -> Outcome:
+    header = items.get("session", "")
+    known = isinstance(header, SessionState) and header.workspace_id == command.workspace_id
+    return Outcome(
+        command_id=command.command_id,
+        correlation=command.correlation,
+        session_id=command.session_id,
+        status=REJECTED,
+        code=rejected.code,
+        detail=rejected.detail,
+        # Absent and somebody else's look the same.
+        last_sequence=header.sequence if known and isinstance(header, SessionState) else 0,
+        position_offset=header.last_command_offset if known and isinstance(header, SessionState) else -1,
+        decided_at=now,
+        actual_run_sequence=rejected.actual_run_sequence,
+    )
+
+
+def _acceptance(command: Command, decision: Decision, items: StepItems, now: int) -> Outcome:
+    header = items.get("session", "")
+    assert isinstance(header, SessionState)
+    return Outcome(
+        command_id=command.command_id,
+        correlation=command.correlation,
+        session_id=command.session_id,
+        status=ACCEPTED,
+        first_sequence=decision.first_sequence if decision.drafts else 0,
+        last_sequence=header.sequence,
+        # What appended nothing is readable where the session's last event is.
+        position_offset=header.last_command_offset,
+        decided_at=now,
+        grant=decision.grant,
+        actual_run_sequence=decision.run_sequence,
+    )

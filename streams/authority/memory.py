@@ -1,0 +1,82 @@
+"""What was decided, remembered for 25 hours, so that a repeat of a command is answered alike (promise 2 of the log).
+
+In the changelog: one chunk a partition and transaction, with the ids, request digests and outcomes of its commands
+(about 56 bytes a command beside its outcome's 60 to 200). In the store: the chunk, and an index from command id to
+outcome that a restore makes again. A later transaction tombstones a chunk once it is older than that.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from streams.authority.encoding import decode_chunk, decode_recorded, encode_chunk, encode_recorded
+from streams.log.reader import Record
+from streams.loop.step import Step
+from streams.session.outcomes import Outcome
+from streams.store.store import Store
+
+REMEMBERED_US: Final = 25 * 3600 * 1_000_000
+"""An hour more than is promised, so that a clock that differs by less than that breaks nothing."""
+
+_CHUNK: Final = b"~outcomes/"
+_INDEX: Final = b"~command/"
+_FORGOTTEN_AT_ONCE: Final = 8
+"""Chunks tombstoned in one step: a bound on what an old partition's first transaction does."""
+_DIGEST_BYTES: Final = 32
+
+
+def is_chunk(key: bytes) -> bool:
+    return key.startswith(_CHUNK)
+
+
+def _index_key(command_id: str) -> bytes:
+    return _INDEX + bytes.fromhex(command_id[4:])
+
+
+def lookup(step: Step, command_id: str) -> tuple[bytes, Outcome] | None:
+    """The request digest and the outcome recorded under this command id (its `correlation` is 0)."""
+    value = step.get(_index_key(command_id))
+    if value is None:
+        return None
+    return value[:_DIGEST_BYTES], decode_recorded(command_id, value[_DIGEST_BYTES:])
+
+
+def remember(step: Step, decided: list[tuple[bytes, Outcome]]) -> None:
+    """Records this step's outcomes with their request digests, and forgets what is old."""
+    entries = []
+    for digest, outcome in decided:
+        body = encode_recorded(outcome)
+        entries.append((bytes.fromhex(outcome.command_id[4:]), digest, body))
+    if entries:
+        key = b"%s%d/%020d" % (_CHUNK, step.partition, step.records[0].offset)
+        step.put(key, encode_chunk(step.now, entries))
+    _forget(step)
+
+
+def remember_at_once(step: Step, digest: bytes, outcome: Outcome) -> None:
+    """Makes the outcome visible to the rest of the step: a repeat may stand in the same batch."""
+    step.put_local(_index_key(outcome.command_id), digest + encode_recorded(outcome))
+
+
+def restored_chunk(store: Store, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+    """The store's puts for a chunk of the changelog: itself and its index, or the removal of both."""
+    assert record.key is not None
+    if record.value is not None:
+        for command_id, digest, body in decode_chunk(record.value)[1]:
+            yield _INDEX + command_id, digest + body
+    else:
+        old = store.get(record.key)
+        if old is not None:
+            for command_id, _, _ in decode_chunk(old)[1]:
+                yield _INDEX + command_id, None
+    yield record.key, record.value
+
+
+def _forget(step: Step) -> None:
+    prefix = b"%s%d/" % (_CHUNK, step.partition)
+    for key, value in step.first_few(prefix, _FORGOTTEN_AT_ONCE):
+        decided_at, entries = decode_chunk(value)
+        if step.now - decided_at < REMEMBERED_US:
+            return
+        step.put(key, None)
+        for command_id, _, _ in entries:
+            step.put_local(_INDEX + command_id, None)

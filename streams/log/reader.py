@@ -1,0 +1,148 @@
+"""Reads partitions from given offsets, outside any group: restore, followers, tools.
+
+Offsets have holes (transaction markers, aborted and compacted records), so nothing here counts records to find an end:
+`position` is where the client stands, holes passed, and an end is what the broker said it was.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streams.errors import BrokerUnavailable
+from streams.log.client import admin, consumer, translate
+from streams.settings import Settings
+
+_RETRY_PAUSE_S: Final = 0.05
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+class Record(NamedTuple):
+    """A record at its place. `timestamp_ms` is -1 where the broker has none."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+
+
+def record_of(message: Message) -> Record:
+    return Record(
+        message.topic(), message.partition(), message.offset(), message.key(), message.value(), message.timestamp()[1]
+    )  # type: ignore[arg-type]
+
+
+class PartitionReader:
+    """Reads `starts` (place -> first offset) to wherever the log goes. Close it; it is not shared between threads."""
+
+    def __init__(self, settings: Settings, role: str, starts: Mapping[Place, int], *, committed: bool = True) -> None:
+        self._consumer: Consumer = consumer(
+            settings,
+            f"{role}.reader",
+            {
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+                # A start that retention has passed is not an error to be hidden by a jump; `read` raises it.
+                "auto.offset.reset": "error",
+            },
+        )
+        self._positions = dict(starts)
+        self._consumer.assign([TopicPartition(topic, partition, offset) for (topic, partition), offset in starts.items()])
+
+    def read(self, max_records: int, timeout_s: float) -> list[Record]:
+        """What is there, at least one record unless the time-out passes. Raises `BrokerUnavailable` or StreamsError."""
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                record = record_of(message)
+                records.append(record)
+                self._positions[(record.topic, record.partition)] = record.offset + 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # Its offset lies behind control and aborted records that are never handed out.
+                self._positions[(message.topic(), message.partition())] = message.offset()  # type: ignore[index]
+            else:
+                translated = translate(error, "reading")
+                if not isinstance(translated, BrokerUnavailable):
+                    raise translated
+        return records
+
+    def position(self, topic: str, partition: int) -> int:
+        """The next offset: everything below has been handed out or will never be."""
+        return self._positions[(topic, partition)]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def __enter__(self) -> "PartitionReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def end_offsets(settings: Settings, places: Iterable[Place], *, committed: bool, timeout_s: float = 10) -> dict[Place, int]:
+    """Where each partition ends: its last stable offset (`committed`), else its high watermark.
+
+    A restore must reach the high watermark: the last stable offset stands still while a transaction hangs, and hides
+    what was committed behind it.
+    """
+    return _offsets(settings, places, OffsetSpec.latest(), committed, timeout_s)
+
+
+def log_start_offsets(settings: Settings, places: Iterable[Place], *, timeout_s: float = 10) -> dict[Place, int]:
+    return _offsets(settings, places, OffsetSpec.earliest(), True, timeout_s)
+
+
+def _offsets(settings: Settings, places: Iterable[Place], spec: OffsetSpec, committed: bool, timeout_s: float) -> dict[Place, int]:
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    return _query(admin(settings), places, spec, isolation, timeout_s)
+
+
+def _query(client: AdminClient, places: Iterable[Place], spec: OffsetSpec, isolation: IsolationLevel, timeout_s: float) -> dict[Place, int]:
+    """Asks again while leaders move (a topic that was just made has none for a moment), within the time-out."""
+    wanted = {TopicPartition(topic, partition): spec for topic, partition in places}
+    deadline = time.monotonic() + timeout_s
+    while wanted:
+        try:
+            return _answers(client, wanted, isolation, max(1.0, deadline - time.monotonic()))
+        except BrokerUnavailable:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_PAUSE_S)
+    return {}
+
+
+def _answers(
+    client: AdminClient, wanted: Mapping[TopicPartition, OffsetSpec], isolation: IsolationLevel, timeout_s: float
+) -> dict[Place, int]:
+    found = {}
+    for place, future in client.list_offsets(dict(wanted), isolation_level=isolation, request_timeout=timeout_s).items():
+        try:
+            found[(place.topic, place.partition)] = future.result(timeout_s + 1).offset
+        except TimeoutError as error:
+            raise BrokerUnavailable(f"offsets of {place.topic}:{place.partition}: timed out") from error
+        except KafkaException as error:
+            raise translate(error, f"offsets of {place.topic}:{place.partition}") from error
+    return found
+
+
+class EndOffsets:
+    """Asks for ends over one connection, for those who ask often (leases, followers). Thread-safe."""
+
+    def __init__(self, settings: Settings, role: str) -> None:
+        self._admin = admin(settings, f"{role}.ends")
+
+    def query(self, places: Iterable[Place], *, committed: bool, timeout_s: float = 5) -> dict[Place, int]:
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        return _query(self._admin, places, OffsetSpec.latest(), isolation, timeout_s)

@@ -1,0 +1,135 @@
+"""The asking side: commands out, outcomes in. Used by the gateway and by the direct importer.
+
+An asking process names itself `instance/epoch`, the epoch random at each start, so that a restarted one never takes an
+outcome that was meant for its predecessor.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from streams.errors import BrokerUnavailable, Overloaded, RecordUnreadable, StreamsError
+from streams.log.client import producer, translate
+from streams.log.partitioner import partition_of
+from streams.log.reader import PartitionReader, end_offsets
+from streams.log.record import decode_outcomes, encode_dead_letter
+from streams.log.topics import Topics
+from streams.session.dead_letters import DeadLetter
+from streams.session.outcomes import Outcome
+from streams.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+
+class CommandLog:
+    """Sends commands (and the edge's own dead letters). A thread serves deliveries; every method is thread-safe."""
+
+    def __init__(self, settings: Settings, role: str) -> None:
+        topics = Topics(settings.topic_prefix)
+        self._commands, self._deadletter = topics.commands, topics.deadletter
+        self._partitions = settings.partitions
+        # A command that was not delivered in time has been given up on; it must not arrive later as if fresh.
+        timeout_ms = int(settings.request_timeout_s * 1000)
+        self._producer = producer(settings, f"{role}.commands", {"message.timeout.ms": timeout_ms, "queue.buffering.max.messages": 100_000})
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._serve, name="command-deliveries", daemon=True)
+        self._thread.start()
+
+    def partition_of(self, session_id: str) -> int:
+        return partition_of(session_id.encode(), self._partitions)
+
+    def send(self, value: bytes, session_id: str, on_error: Callable[[StreamsError], None] | None = None) -> None:
+        """`on_error` is called from the delivery thread, where the broker did not take the command. Raises `Overloaded`."""
+        self._produce(self._commands, session_id.encode(), value, on_error)
+
+    def send_dead_letter(self, letter: DeadLetter, key: str, on_done: Callable[[StreamsError | None], None]) -> None:
+        """`on_done` is called from the delivery thread with None once the letter is stored."""
+        self._produce(self._deadletter, key.encode(), encode_dead_letter(letter), on_done, always=on_done)
+
+    def close(self) -> None:
+        self._producer.flush(5)
+        self._closing.set()
+        self._thread.join()
+        self._producer.close()
+
+    def _produce(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes,
+        on_error: Callable[[StreamsError], None] | None,
+        always: Callable[[StreamsError | None], None] | None = None,
+    ) -> None:
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                if on_error is not None:
+                    on_error(translate(error, "sending a command"))
+            elif always is not None:
+                always(None)
+
+        try:
+            self._producer.produce(topic, value, key, partition_of(key, self._partitions), on_delivery=delivered)
+        except BufferError as error:
+            raise Overloaded("too many commands wait for the broker") from error
+        except KafkaException as error:
+            raise translate(error, "sending a command") from error
+
+    def _serve(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(0.1)
+
+
+class OutcomeFollower:
+    """Follows all partitions of the outcome topic from where they end now, and hands on what `reply_to` asked for."""
+
+    def __init__(self, settings: Settings, role: str, reply_to: str, on_batch: Callable[[Sequence[Outcome]], None]) -> None:
+        """`on_batch` is called from the follower's thread, once for each batch drained. Raises `BrokerUnavailable`."""
+        topic = Topics(settings.topic_prefix).outcomes
+        places = [(topic, partition) for partition in range(settings.partitions)]
+        # Everything asked from now on is decided after these ends.
+        starts = end_offsets(settings, places, committed=False)
+        self._reader = PartitionReader(settings, f"{role}.outcomes", starts)
+        self._reply_to = reply_to
+        self._key = reply_to.encode()
+        self._on_batch = on_batch
+        self._closing = threading.Event()
+        self.failed: StreamsError | None = None
+        self._thread = threading.Thread(target=self._follow, name="outcomes", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        with self._reader as reader:
+            while not self._closing.is_set():
+                try:
+                    records = reader.read(1000, 0.1)
+                except BrokerUnavailable as error:
+                    _log.warning("outcomes_interrupted", reason=error.detail)
+                    continue
+                except StreamsError as error:
+                    self.failed = error
+                    _log.error("outcomes_failed", reason=error.detail)
+                    return
+                mine: list[Outcome] = []
+                for record in records:
+                    if record.key == self._key and record.value is not None:
+                        mine.extend(self._decode(record.value, record.partition, record.offset))
+                if mine:
+                    self._on_batch(mine)
+
+    def _decode(self, value: bytes, partition: int, offset: int) -> tuple[Outcome, ...]:
+        try:
+            return decode_outcomes(value)[1]
+        except RecordUnreadable as error:
+            # Whoever waits for it asks again under the same key and gets the recorded outcome.
+            _log.error("outcome_unreadable", partition=partition, offset=offset, reason=error.detail)
+            return ()

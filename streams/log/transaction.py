@@ -1,0 +1,127 @@
+"""Owns a Kafka transaction: begin, produce, attach the input's offsets, commit or abort; nothing else does.
+
+What the client raises becomes one of two reactions: `TransactionAborted` (nothing was written: rewind and go on) or
+`Fatal` (leave the process; the log tells at the next start what took effect). An unknown outcome of a commit is asked
+again until it is known or the client gives up; it is never guessed.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from streams.errors import Fatal, TransactionAborted
+from streams.log.client import producer
+from streams.log.reader import Place
+from streams.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+_ATTEMPT_S: Final = 5.0
+"""One call's own time-out; the whole is bounded by the transaction's."""
+
+
+class TransactionalProducer:
+    """One transactional id, stable for (role, instance), so that a restart frees what its predecessor left open."""
+
+    def __init__(self, settings: Settings, role: str) -> None:
+        self.transactional_id = f"{settings.topic_prefix}{role}.{settings.instance}"
+        self._deadline_s = settings.transaction_timeout_s
+        self._producer: Producer = producer(
+            settings,
+            role,
+            {
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": int(settings.transaction_timeout_s * 1000),
+                "message.timeout.ms": int(settings.transaction_timeout_s * 1000),
+                # CONCURRENT_TRANSACTIONS (the last markers are still being written) is retried after this, not 100 ms.
+                "retry.backoff.ms": 1,
+                "retry.backoff.max.ms": 100,
+                # The commit flushes at once; until then records gather into few requests.
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 1_000_000,
+            },
+        )
+
+    def initialise(self, timeout_s: float = 60) -> None:
+        """Fences every older producer of this id and waits for its open transaction to end."""
+        self._retry("initialising transactions", lambda: self._producer.init_transactions(_ATTEMPT_S), timeout_s)
+
+    def begin(self) -> None:
+        self._call("beginning a transaction", self._producer.begin_transaction)
+
+    def produce(
+        self, topic: str, partition: int, key: bytes, value: bytes | None, on_delivery: Callable[[int], None] | None = None
+    ) -> None:
+        """`on_delivery` gets the record's offset before `commit` returns; a record that fails aborts the whole."""
+        callback = None if on_delivery is None else _offset_callback(on_delivery)
+        while True:
+            try:
+                if callback is None:
+                    self._producer.produce(topic, value, key, partition)
+                else:
+                    self._producer.produce(topic, value, key, partition, on_delivery=callback)
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+            except KafkaException as error:
+                self._abort_or_leave(error.args[0], "producing")
+
+    def send_offsets(self, offsets: Mapping[Place, int], metadata: object) -> None:
+        """`offsets`: the next to read of each input. `metadata` is the group's as of this moment (KIP-447)."""
+        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        self._retry(
+            "sending offsets",
+            lambda: self._producer.send_offsets_to_transaction(places, metadata, _ATTEMPT_S),  # type: ignore[arg-type]
+            self._deadline_s,
+        )
+
+    def commit(self) -> None:
+        self._retry("committing", lambda: self._producer.commit_transaction(_ATTEMPT_S), self._deadline_s * 2)
+
+    def abort(self) -> None:
+        """Raises `Fatal` where the client cannot even do that (its transaction timed out, or it was fenced)."""
+        self._retry("aborting", lambda: self._producer.abort_transaction(_ATTEMPT_S), self._deadline_s * 2, aborting=True)
+
+    def close(self) -> None:
+        self._producer.close(_ATTEMPT_S)
+
+    def _call(self, doing: str, call: Callable[[], object], *, aborting: bool = False) -> bool:
+        """Whether it was done; False: to be called again."""
+        try:
+            call()
+        except KafkaException as error:
+            if error.args[0].retriable() and not error.args[0].fatal():
+                return False
+            if aborting:
+                raise Fatal(f"{doing}: {error.args[0].name()}: {error.args[0].str()}") from error
+            self._abort_or_leave(error.args[0], doing)
+        except SystemError as error:
+            # A fatal error that surfaced while a delivery callback ran.
+            raise Fatal(f"{doing}: {error}") from error
+        return True
+
+    def _retry(self, doing: str, call: Callable[[], object], timeout_s: float, *, aborting: bool = False) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self._call(doing, call, aborting=aborting):
+            if time.monotonic() >= deadline:
+                raise Fatal(f"{doing}: no answer within {timeout_s:g} s")
+
+    def _abort_or_leave(self, error: KafkaError, doing: str) -> None:
+        detail = f"{doing}: {error.name()}: {error.str()}"
+        if error.fatal() or not error.txn_requires_abort():
+            raise Fatal(detail)
+        _log.warning("transaction_aborted", transactional_id=self.transactional_id, reason=detail)
+        self.abort()
+        raise TransactionAborted(detail)
+
+
+def _offset_callback(on_delivery: Callable[[int], None]) -> Callable[[KafkaError | None, Message], None]:
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        # A failed delivery makes the commit fail by itself; its offset means nothing.
+        if error is None:
+            on_delivery(message.offset())  # type: ignore[arg-type]
+
+    return delivered

@@ -1,0 +1,29 @@
+"""What a writer supplies to the loop."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from streams.log.reader import Record
+from streams.loop.step import Step
+from streams.store.store import Store
+
+
+class Handler(Protocol):
+    """Called from the loop's thread only. `role` names the group, the transactional id and the stores."""
+
+    role: str
+    version: int
+    """Of what it keeps in its store: another one, and the store is rebuilt from the changelog."""
+    input: str
+    """The topic consumed, partition by partition."""
+    changelog: str
+    """The compacted topic that carries what `Step.put` puts, with equally many partitions."""
+
+    def handle(self, step: Step) -> None:
+        """Decides every record of the step, in order. What cannot be decoded goes to the dead letters, never up."""
+
+    def restored(self, store: Store, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+        """The store's puts that a record of the changelog stands for."""
+
+    def discard(self) -> None:
+        """The transaction was aborted: forget what was cached from it."""

@@ -1,0 +1,191 @@
+"""The transaction that every writer shares.
+
+Rules it upholds:
+
+* outputs, changelog and consumed offsets commit together or not at all;
+* the store is written only after the commit, data and offsets in one batch, so it is never ahead of the log;
+* offsets are sent only for partitions owned at that moment, with the group's metadata of that moment: the broker checks
+  the generation, but not whether the member owns what it commits;
+* nothing pending outlives a rebalance: callbacks run inside `GroupConsumer.read`, and no batch is open there.
+
+Abortable error: abort, forget, rewind. Anything else: leave the process; the log says at the next start what happened.
+"""
+
+import threading
+import time
+from itertools import groupby
+
+import structlog
+
+from streams.errors import BrokerUnavailable, Fatal, Retriable, StreamsError, TransactionAborted
+from streams.log.log import Log
+from streams.log.reader import Place, Record
+from streams.loop.crash import Crash, CrashPoint, NoCrash
+from streams.loop.handler import Handler
+from streams.loop.restore import CHANGELOG, INPUT, WRITTEN_AT_MS, Restore
+from streams.loop.step import Step
+from streams.settings import Settings
+from streams.store.store import Store, StoreIdentity
+
+_log = structlog.get_logger(__name__)
+
+_MAX_BATCH = 2000
+"""Commands in one transaction; what lies in the client's queue is bounded in bytes."""
+_RESTORE_PIECE_S = 0.2
+_ABORT_PAUSE_S = 0.05
+
+
+class Loop:
+    """Runs one handler in the calling thread until `stop` is set."""
+
+    def __init__(self, settings: Settings, log: Log, handler: Handler, stop: threading.Event, *, crash: Crash | None = None) -> None:
+        """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there."""
+        self._settings, self._log, self._handler, self._stop = settings, log, handler, stop
+        self._crash = crash or NoCrash()
+        self._cluster = log.cluster_id()
+        self._changelog_id = log.topic_id(handler.changelog)
+        self._producer = log.transactions(handler.role)
+        self._producer.initialise()
+        self._stores: dict[int, Store] = {}
+        self._restores: dict[int, Restore] = {}
+        self._waiting: set[int] = set()
+        self._owned_since: dict[int, int] = {}
+        self._consumer = log.member(handler.role, handler.input, f"{handler.role}.{settings.instance}", self._assigned, self._given_up)
+
+    def run(self) -> None:
+        """Returns once `stop` is set. Raises `Fatal` and what else ends a process."""
+        _log.info("loop_started", role=self._handler.role, instance=self._settings.instance)
+        try:
+            while not self._stop.is_set():
+                self.step()
+        finally:
+            self.close()
+
+    def step(self, wait_s: float = 0.1) -> int:
+        """One piece of restore, or one transaction of what arrives within `wait_s`; returns how many records it decided."""
+        self._advance_restores()
+        records = self._consumer.read(_MAX_BATCH, 0 if self._waiting or self._restores else wait_s)
+        return self._transact(records) if records else 0
+
+    def close(self) -> None:
+        """Leaves the group and closes the stores. An open transaction stays open until the next of this instance comes."""
+        self._consumer.close()
+        for restore in self._restores.values():
+            restore.close()
+        for store in self._stores.values():
+            store.close()
+        self._producer.close()
+        _log.info("loop_stopped", role=self._handler.role, instance=self._settings.instance)
+
+    def _transact(self, records: list[Record]) -> int:
+        self._crash.reached(CrashPoint.AFTER_CONSUME)
+        records.sort(key=lambda record: record.partition)  # stable: offsets of a partition stay in order
+        now = time.time_ns() // 1000
+        steps = [
+            Step(partition, self._stores[partition], list(of), now, self._owned_since[partition])
+            for partition, of in groupby(records, lambda record: record.partition)
+        ]
+        offsets: dict[int, int] = {}
+        try:
+            # 1. Decide, on overlays.
+            self._producer.begin()
+            self._crash.reached(CrashPoint.AFTER_BEGIN)
+            for step in steps:
+                self._handler.handle(step)
+            self._crash.reached(CrashPoint.AFTER_DECIDE)
+            # 2. Produce outputs and changelog.
+            for step in steps:
+                self._produce(step, offsets)
+            self._crash.reached(CrashPoint.AFTER_PRODUCE)
+            # 3. Attach the input's offsets, of what is owned now.
+            consumed = {(self._handler.input, step.partition): step.records[-1].offset + 1 for step in steps}
+            if not self._consumer.owned.issuperset(consumed):
+                raise Fatal("a batch outlived its assignment")
+            self._producer.send_offsets(consumed, self._consumer.metadata())
+            self._crash.reached(CrashPoint.AFTER_SEND_OFFSETS)
+            # 4. Commit.
+            self._producer.commit()
+            self._crash.reached(CrashPoint.AFTER_COMMIT)
+        except TransactionAborted as aborted:
+            self._rewind(steps, aborted)
+            return 0
+        except Retriable as unavailable:
+            # Something that the handler needs is not there now (the keyring): the batch waits.
+            self._producer.abort()
+            self._rewind(steps, unavailable)
+            return 0
+        # 5. Only now the stores: data and offsets in one batch each.
+        for step in steps:
+            self._write(step, consumed[(self._handler.input, step.partition)], offsets.get(step.partition))
+        self._crash.reached(CrashPoint.AFTER_STORE_WRITE)
+        return len(records)
+
+    def _produce(self, step: Step, offsets: dict[int, int]) -> None:
+        for topic, partition, key, value in step.outputs:
+            self._producer.produce(topic, partition, key, value)
+        last = len(step.changelog)
+        for index, (key, value) in enumerate(step.changelog.items(), start=1):
+            # Offsets of a partition grow, so the last one's tells how far the changelog has come.
+            noted = (lambda offset, at=step.partition: offsets.__setitem__(at, offset + 1)) if index == last else None
+            self._producer.produce(self._handler.changelog, step.partition, key, value, noted)
+
+    def _write(self, step: Step, next_input: int, next_changelog: int | None) -> None:
+        offsets = {INPUT: next_input, WRITTEN_AT_MS: step.now // 1000}
+        if next_changelog is not None:
+            offsets[CHANGELOG] = next_changelog
+        elif step.changelog:
+            raise Fatal(f"no delivery report for the changelog of partition {step.partition}")
+        self._stores[step.partition].write([*step.changelog.items(), *step.local.items()], offsets)
+
+    def _rewind(self, steps: list[Step], cause: StreamsError) -> None:
+        self._handler.discard()
+        _log.warning("batch_rewound", role=self._handler.role, partitions=[step.partition for step in steps], reason=cause.detail)
+        starts: dict[Place, int] = {(self._handler.input, step.partition): step.records[0].offset for step in steps}
+        self._consumer.seek(starts)
+        self._stop.wait(_ABORT_PAUSE_S)
+
+    def _assigned(self, places: list[Place]) -> dict[Place, int | None]:
+        # Restores begin outside the callback, which has to be quick; every place comes paused.
+        self._waiting = {partition for _, partition in places}
+        _log.info("partitions_assigned", role=self._handler.role, partitions=sorted(self._waiting))
+        return dict.fromkeys(places)
+
+    def _given_up(self, places: list[Place]) -> None:
+        _log.info("partitions_given_up", role=self._handler.role, partitions=sorted(partition for _, partition in places))
+        for _, partition in places:
+            self._waiting.discard(partition)
+            restore = self._restores.pop(partition, None)
+            if restore is not None:
+                restore.close()
+            store = self._stores.pop(partition, None)
+            if store is not None:
+                store.close()
+        self._handler.discard()
+
+    def _advance_restores(self) -> None:
+        for partition in sorted(self._waiting):
+            try:
+                self._begin_restore(partition)
+            except BrokerUnavailable as error:
+                _log.warning("restore_waits", role=self._handler.role, partition=partition, reason=error.detail)
+                self._stop.wait(_RESTORE_PIECE_S)
+                return
+            self._waiting.discard(partition)
+        for partition, restore in sorted(self._restores.items()):
+            if restore.step(_RESTORE_PIECE_S):
+                restore.close()
+                del self._restores[partition]
+                self._owned_since[partition] = time.time_ns() // 1000
+                self._consumer.resume([(self._handler.input, partition)])
+            return  # one piece, then poll again
+
+    def _begin_restore(self, partition: int) -> None:
+        # The committed offset waits out a transaction of the predecessor that is about to move it, and is read before
+        # the changelog's end: whatever made this offset true lies below that end.
+        self._consumer.committed([(self._handler.input, partition)])
+        store = self._stores.get(partition)
+        if store is None:
+            path = self._settings.data_dir / "stores" / self._handler.role / self._settings.instance / str(partition)
+            identity = StoreIdentity(self._handler.role, self._handler.version, self._cluster, self._changelog_id, partition)
+            store = self._stores[partition] = Store.open_or_rebuild(path, identity, _log)
+        self._restores[partition] = Restore(self._log, self._handler, partition, store, self._crash)

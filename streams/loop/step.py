@@ -1,0 +1,57 @@
+"""What a handler works on: one partition's part of one transaction.
+
+Nothing here is visible to anyone before the commit, and nothing survives an abort: puts go to an overlay over the
+partition's store, records to a list.
+"""
+
+from itertools import islice
+from typing import NamedTuple
+
+from streams.log.reader import Record
+from streams.store.store import Store
+
+
+class Output(NamedTuple):
+    """A record to be produced in the transaction. `partition` is explicit: murmur2 of what the topic is keyed by."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes | None
+
+
+class Step:
+    """`now` is in microseconds since the epoch, one for the whole step; `owned_since` is when this process took the partition over."""
+
+    def __init__(self, partition: int, store: Store, records: list[Record], now: int, owned_since: int) -> None:
+        self.partition = partition
+        self.records = records
+        self.now = now
+        self.owned_since = owned_since
+        self.outputs: list[Output] = []
+        self.changelog: dict[bytes, bytes | None] = {}
+        """Goes to the changelog and, after the commit, to the store."""
+        self.local: dict[bytes, bytes | None] = {}
+        """Goes to the store only: indexes that a restore makes again from the changelog."""
+        self._store = store
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self.changelog:
+            return self.changelog[key]
+        if key in self.local:
+            return self.local[key]
+        return self._store.get(key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self.changelog[key] = value
+
+    def put_local(self, key: bytes, value: bytes | None) -> None:
+        self.local[key] = value
+
+    def first_few(self, prefix: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        """The first stored items below `prefix`; what this step has put is not seen."""
+        with self._store.scan(prefix) as items:
+            return list(islice(items, count))
+
+    def produce(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
+        self.outputs.append(Output(topic, partition, key, value))

@@ -1,0 +1,79 @@
+"""All roles of an installation as threads of the test's own process, on a real broker."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+
+from connectors.cli.roles import run_authority, run_gateway, run_projector
+from connectors.edge.keys import KeyAdministration
+from streams.settings import Settings
+from tests.support.waiting import eventually
+
+WORKSPACE = "ws_" + "a" * 32
+
+
+class Roles:
+    """`url` is the gateway's. A role that ends by itself fails the test when the block ends."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.stop = threading.Event()
+        self.failures: list[tuple[str, BaseException]] = []
+        self.port = 0
+        self._listening = threading.Event()
+        self._threads = [
+            self._thread("authority", run_authority, settings, self.stop),
+            self._thread("projector", run_projector, settings, "127.0.0.1", 0, self.stop),
+            self._thread("gateway", run_gateway, settings, "127.0.0.1", 0, self.stop, on_listening=self._on_listening),
+        ]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def key(self, *scopes: str, workspace_id: str = WORKSPACE, **more: Any) -> str:
+        """The secret of a new key, once the gateway knows it."""
+        secret = KeyAdministration(self.settings).create(workspace_id, scopes or ("admin",), **more)[1]
+        with httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {secret}"}) as client:
+            eventually(lambda: client.get("/v1/sessions/sess_" + "0" * 32).status_code != 401, timeout_s=10)
+        return secret
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        assert self._listening.wait(30), self.failures
+        with httpx.Client(base_url=self.url) as client:
+            eventually(lambda: client.get("/readyz").status_code == 200, timeout_s=30)
+
+    def close(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(30)
+        assert not self.failures, self.failures
+
+    def _on_listening(self, port: int) -> None:
+        self.port = port
+        self._listening.set()
+
+    def _thread(self, name: str, run: Callable[..., None], *arguments: Any, **named: Any) -> threading.Thread:
+        def target() -> None:
+            try:
+                run(*arguments, **named)
+            except BaseException as error:
+                self.failures.append((name, error))
+                self._listening.set()
+
+        return threading.Thread(target=target, name=f"role-{name}", daemon=True)
+
+
+@contextmanager
+def running_roles(settings: Settings) -> Iterator[Roles]:
+    roles = Roles(settings)
+    roles.start()
+    try:
+        yield roles
+    finally:
+        roles.close()

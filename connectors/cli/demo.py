@@ -1,0 +1,112 @@
+"""`demo`: the whole show in a temporary folder, from an empty cluster to events read back; nothing of it stays.
+
+1 a local Kafka and all roles      4 events, and one of them opened
+2 the samples go in, and again     5 the throughput reached
+3 the sessions with their counts   6 everything stops
+"""
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from connectors.cli import reading
+from connectors.cli.console import OK, REFUSED, progress, remark
+from connectors.cli.found import Gateway, Up
+from connectors.cli.ingesting import IngestOptions, ingest, tell
+from connectors.cli.interrupts import Stopped, raising
+from connectors.cli.local import LocalInstallation, LocalOptions
+from connectors.sources.samples import FOLDER as SAMPLES
+from session_streams import AsyncClient, Client, Event
+from streams.settings import Settings
+
+_TAIL_EVENTS: Final = 12
+_WRITERS: Final = 4
+_BATCH_EVENTS: Final = 500
+_BATCHES: Final = 60
+_CONTENT_BYTES: Final = 1000
+
+
+def run_demo(settings: Settings) -> int:
+    """Returns 0 where everything held, 1 where a count did not, once nothing runs any more. Raises StreamsError."""
+    folder = Path(tempfile.mkdtemp(prefix="session-streams-demo-"))
+    installation = LocalInstallation(LocalOptions(settings=replace(settings, data_dir=folder, topic_prefix=""), port=0), _step)
+    with raising(installation.kill):
+        try:
+            started_s = time.monotonic()
+            up = installation.start()
+            _step(f"everything answers after {time.monotonic() - started_s:.1f} s: gateway {up.gateway}, broker {up.broker}")
+            return _show(up)
+        except Stopped:
+            remark("stopping (again for at once)")
+            raise KeyboardInterrupt from None
+        finally:
+            installation.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+            _step("everything has stopped, and the temporary folder is gone")
+
+
+def _show(up: Up) -> int:
+    _head("Sample transcripts and trajectories go in")
+    options = IngestOptions(paths=[str(SAMPLES)], gateway=Gateway(up.gateway, up.api_key), check=True)
+    first = ingest(options)
+    tell(first, as_json=False)
+    _head("The same again: nothing is added")
+    second = ingest(replace(options, check=False), quiet=True)
+    tell(second, as_json=False)
+    with Client(up.gateway, up.api_key) as client:
+        _head("Sessions")
+        reading.show_sessions(client, limit=50, as_json=False)
+        session = client.session(max(first.report.session_ids, key=lambda session_id: client.session(session_id).sequence))
+        _head(f"The last events of {session.session_id}")
+        reading.show_tail(client, session, count=_TAIL_EVENTS, follow=False, as_json=False)
+        _head("One event read back and opened (its content lies sealed in Kafka)")
+        _show_event(client.events(session.session_id))
+    _head(f"Throughput: {_WRITERS} writers, batches of {_BATCH_EVENTS} events of {_CONTENT_BYTES} bytes, over HTTP")
+    events, seconds = asyncio.run(_load(up))
+    print(f"{events:,} events accepted, exactly once, in {seconds:.1f} s: {events / seconds:,.0f} events/s")
+    return OK if first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 else REFUSED
+
+
+def _show_event(events: Iterable[Event]) -> None:
+    shown = next((event for event in events if event.type == "message.appended" and event.content is not None), None)
+    if shown is not None:
+        print(json.dumps(shown.raw, ensure_ascii=False, indent=2)[:2500])
+
+
+async def _load(up: Up) -> tuple[int, float]:
+    """The number of events acknowledged, and the seconds from the first request to the last answer."""
+    total, done = _BATCHES * _BATCH_EVENTS, 0
+    event = json.dumps(
+        {"type": "message.appended", "attributes": {"role": "assistant"}, "content": {"text": "x" * _CONTENT_BYTES}}
+    ).encode()
+    batch = [event] * _BATCH_EVENTS
+    with progress("load", "events") as report:
+        async with AsyncClient(up.gateway, up.api_key) as client:
+            sessions = [(await client.create_session()).session_id for _ in range(_WRITERS)]
+
+            async def write(session_id: str) -> None:
+                nonlocal done
+                for _ in range(_BATCHES // _WRITERS):
+                    appended = await client.append_many(session_id, batch)
+                    done += appended.last_sequence - appended.first_sequence + 1
+                    report(done, total)
+
+            started_s = time.monotonic()
+            await asyncio.gather(*(write(session_id) for session_id in sessions))
+            return done, time.monotonic() - started_s
+
+
+def _head(line: str) -> None:
+    print(f"\n== {line}", flush=True)
+
+
+def _step(line: str) -> None:
+    sys.stdout.flush()
+    remark(f"-- {line}")

@@ -1,0 +1,131 @@
+"""`session-streams`: the command line. Each command reads its options here and calls the module that does the work."""
+
+import logging
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from connectors.cli import administration, found, logs, usage
+from connectors.cli.console import INTERRUPTED, OK, exit_code, remark
+from connectors.cli.options import Broker, DataDir, Host, Json, LogFile
+from streams.errors import StreamsError
+
+_EPILOG = (
+    "Exit status: 0 done; 1 refused, not found, or a difference; 2 wrong command line; 3 the installation does not fit; "
+    "4 not reachable or not ready; 5 a process could not go on; 130 stopped with Ctrl-C."
+)
+
+app = typer.Typer(
+    help="A durable session log for AI agents on Apache Kafka.",
+    epilog=_EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(administration.topics_app, name="topics")
+app.add_typer(administration.keys_app, name="keys")
+app.command()(administration.doctor)
+app.command()(administration.rebuild)
+app.command()(usage.sessions)
+app.command()(usage.tail)
+app.command()(usage.ingest)
+
+
+def main() -> None:
+    """Runs the command line, and turns what it raises into a line for a person and an exit status."""
+    try:
+        app()
+    except StreamsError as error:
+        remark(f"{error.code}: {error.detail}")
+        sys.exit(exit_code(error))
+    except usage.ClientFailed as failed:
+        remark(str(failed))
+        sys.exit(failed.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough (`| head`); the interpreter must not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(OK)
+
+
+@app.command()
+def up(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[
+        int | None, typer.Option(help="Of the gateway; 0 takes a free one. Default: 8700, or a free one where that is taken.")
+    ] = None,
+    kafka_nodes: Annotated[int, typer.Option(help="Of the local Kafka: 1 or 3.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Run everything on this machine: a local Kafka unless --broker, and all roles. Ctrl-C stops."""
+    from connectors.cli.local import LocalOptions
+    from connectors.cli.up import run_up
+
+    logs.configure()
+    options = LocalOptions(settings=found.settings_of_up(data_dir), broker=broker, kafka_nodes=kafka_nodes, host=host, port=port)
+    raise typer.Exit(run_up(options, as_json=as_json))
+
+
+@app.command()
+def demo() -> None:
+    """The whole show: a local Kafka and all roles, sample transcripts in, sessions and events out. Leaves nothing behind."""
+    from connectors.cli.demo import run_demo
+
+    logs.configure(level=logging.WARNING)
+    raise typer.Exit(run_demo(found.settings_of_up(None)))
+
+
+@app.command()
+def authority(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    log_file: LogFile = None,
+    crash_at: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run one authority: it decides what becomes an event, for its share of the partitions."""
+    from connectors.cli.interrupts import stop_event
+    from connectors.cli.roles import run_authority
+
+    logs.configure(log_file)
+    with stop_event() as stop:
+        run_authority(found.settings(broker=broker, data_dir=data_dir), stop, crash_at=crash_at)
+
+
+@app.command()
+def projector(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the internal HTTP; 0 takes a free one.")] = 0,
+    log_file: LogFile = None,
+) -> None:
+    """Run one projector: tables of its share of the partitions, and the reads of them."""
+    from connectors.cli.interrupts import stop_event
+    from connectors.cli.roles import run_projector
+
+    logs.configure(log_file)
+    with stop_event() as stop:
+        run_projector(found.settings(broker=broker, data_dir=data_dir), host, port, stop)
+
+
+@app.command()
+def gateway(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the public HTTP; 0 takes a free one.")] = 8700,
+    log_file: LogFile = None,
+) -> None:
+    """Run one gateway: the REST interface, which seals content and sends commands."""
+    from connectors.cli.interrupts import stop_event
+    from connectors.cli.roles import run_gateway
+
+    logs.configure(log_file)
+    with stop_event() as stop:
+        run_gateway(found.settings(broker=broker, data_dir=data_dir), host, port, stop)

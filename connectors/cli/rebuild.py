@@ -1,0 +1,38 @@
+"""`rebuild`: throws a stopped role's local stores away; at its next start it makes them anew from the topics."""
+
+import fcntl
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from streams.errors import Misconfigured
+
+
+def wipe_stores(data_dir: Path, role: str) -> list[Path]:
+    """Removes the stores of `role` below `data_dir`. Raises `Misconfigured` while a process holds one of them open."""
+    stores = list(_stores(data_dir / "stores" / role))
+    held = [store for store in stores if _is_held(store)]
+    if held:
+        raise Misconfigured(f"a {role} runs on {held[0]}: stop it (Ctrl-C in `up`) and rebuild then")
+    for store in stores:
+        shutil.rmtree(store)
+    return stores
+
+
+def _stores(folder: Path) -> Iterator[Path]:
+    """`<instance>/<partition>` each."""
+    for instance in sorted(folder.glob("*")):
+        yield from sorted(path for path in instance.glob("*") if path.is_dir())
+
+
+def _is_held(store: Path) -> bool:
+    lock = store / "LOCK"
+    if not lock.exists():
+        return False
+    with lock.open("r+b") as file:
+        try:
+            # RocksDB holds this kind of lock on this file for as long as a store is open.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

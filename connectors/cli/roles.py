@@ -1,0 +1,30 @@
+"""Composes the authority from settings; the projector and the gateway compose themselves where their servers are.
+
+A role runs until `stop` is set, or raises the StreamsError that ends it; whoever supervises starts it again.
+"""
+
+import threading
+from contextlib import closing
+
+from connectors.gateway.run import run_gateway
+from connectors.owner.run import run_projector
+from streams.authority.authority import SessionAuthority
+from streams.custody.sealing import Sealer
+from streams.custody.sqlite_keyring import open_local_keyring
+from streams.log.log import KafkaLog
+from streams.log.topics import verify
+from streams.loop.crash import KillAt
+from streams.loop.loop import Loop
+from streams.settings import Settings
+
+__all__ = ["run_authority", "run_gateway", "run_projector"]
+
+
+def run_authority(settings: Settings, stop: threading.Event, *, crash_at: str | None = None) -> None:
+    """The one writer of its partitions. `crash_at` (`point:count`) has the process killed there, for tests."""
+    verify(settings)
+    with closing(open_local_keyring(settings.data_dir / "keyring")) as keyring:
+        # A destroyed secret is forgotten within a lease by every process, told or not.
+        handler = SessionAuthority(settings, Sealer(keyring, cache_seconds=settings.lease_s))
+        crash = KillAt.parse(crash_at) if crash_at is not None else None
+        Loop(settings, KafkaLog(settings), handler, stop, crash=crash).run()

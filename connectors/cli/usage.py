@@ -1,0 +1,105 @@
+"""Commands for whoever uses a log: ingest, sessions, tail. They talk to a gateway, with a key."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from connectors.cli import found
+from connectors.cli.console import OK, REFUSED, UNAVAILABLE
+from connectors.cli.options import ApiKey, Broker, DataDir, Json, Url
+
+if TYPE_CHECKING:
+    from session_streams import Client
+
+# Bodies import what they need: every command starts in a fifth of a second, whatever the others bring along.
+
+
+class ClientFailed(Exception):
+    """What the gateway refused, or that it did not answer, with the exit status for it."""
+
+    def __init__(self, told: str, exit_code: int) -> None:
+        super().__init__(told)
+        self.exit_code = exit_code
+
+
+@contextmanager
+def _client(url: str | None, api_key: str | None, data_dir: Path | None) -> "Iterator[Client]":
+    from session_streams import ApiError, Client, ConnectionFailed, RateLimited, Unavailable
+
+    gateway = found.gateway(url=url, api_key=api_key, data_dir=data_dir)
+    try:
+        with Client(gateway.url, gateway.api_key) as client:
+            yield client
+    except ConnectionFailed as failed:
+        raise ClientFailed(f"{gateway.url} does not answer: {failed}", UNAVAILABLE) from failed
+    except (RateLimited, Unavailable) as failed:
+        raise ClientFailed(f"{failed.code}: {failed.detail}", UNAVAILABLE) from failed
+    except ApiError as failed:
+        raise ClientFailed(f"{failed.code}: {failed.detail}", REFUSED) from failed
+
+
+def sessions(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, newest first.")] = 50,
+    url: Url = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """List sessions with their counts, newest first."""
+    from connectors.cli.reading import show_sessions
+
+    with _client(url, api_key, data_dir) as client:
+        show_sessions(client, limit=limit, as_json=as_json)
+
+
+def tail(
+    session_id: Annotated[str | None, typer.Argument(help="sess_...; default: the newest session.")] = None,
+    count: Annotated[int, typer.Option("--lines", "-n", min=0, help="So many events from the end.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until the session ends or Ctrl-C.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Show the last events of a session, opened where this key may."""
+    from connectors.cli.reading import newest_session, show_tail
+
+    with _client(url, api_key, data_dir) as client:
+        session = newest_session(client) if session_id is None else client.session(session_id)
+        show_tail(client, session, count=count, follow=follow, as_json=as_json)
+
+
+def ingest(
+    paths: Annotated[list[str], typer.Argument(help="Files and folders of transcripts and trajectories; - reads standard input.")],
+    subject: Annotated[str | None, typer.Option(help="Outside id of the person whom transcripts concern.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Take in what is added, until Ctrl-C.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Afterwards read every session back and compare. Status 1 on a difference.")
+    ] = False,
+    direct: Annotated[bool, typer.Option("--direct", help="Past the gateway, straight to Kafka; needs the keyring's folder.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Take recorded sessions into the log, each record once however often it is run. Status 1 where a file did not go in."""
+    from connectors.cli import logs
+    from connectors.cli.ingesting import IngestOptions, tell
+    from connectors.cli.ingesting import ingest as run
+
+    logs.configure()
+    options = IngestOptions(
+        paths=paths,
+        gateway=found.gateway(url=url, api_key=api_key, data_dir=data_dir),
+        direct=found.settings(broker=broker, data_dir=data_dir) if direct else None,
+        subject=subject,
+        follow=follow,
+        check=check,
+    )
+    summary = run(options)
+    tell(summary, as_json=as_json)
+    raise typer.Exit(OK if summary.report.ok else REFUSED)

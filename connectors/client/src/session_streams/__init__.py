@@ -1,0 +1,46 @@
+"""Client of Session Streams: `Client` and `AsyncClient` append to, read and follow durable session logs.
+
+It speaks the REST interface and imports nothing of the service. What fails for a moment is tried again under the same
+Idempotency-Key; what is refused is an exception of `session_streams.errors`.
+"""
+
+from session_streams.async_client import AsyncClient
+from session_streams.client import Client
+from session_streams.errors import (
+    ApiError,
+    Conflict,
+    ConnectionFailed,
+    Forbidden,
+    Invalid,
+    NotFound,
+    RateLimited,
+    SessionStreamsError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+from session_streams.models import Answer, Appended, Event, Gap, Report, Session
+from session_streams.retries import Retries
+
+__all__ = [
+    "Answer",
+    "ApiError",
+    "Appended",
+    "AsyncClient",
+    "Client",
+    "Conflict",
+    "ConnectionFailed",
+    "Event",
+    "Forbidden",
+    "Gap",
+    "Invalid",
+    "NotFound",
+    "RateLimited",
+    "Report",
+    "Retries",
+    "Session",
+    "SessionStreamsError",
+    "TooLarge",
+    "Unauthenticated",
+    "Unavailable",
+]

@@ -1,0 +1,168 @@
+"""The synchronous client. `async_client` is its twin: what is decided, is decided in `requests`, `retries` and `sse`."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from session_streams import requests
+from session_streams.errors import ApiError, ConnectionFailed, error_of
+from session_streams.models import Answer, Appended, Body, Event, Report, Session
+from session_streams.requests import Positions, Request
+from session_streams.retries import AGAIN, Attempts, Retries
+from session_streams.sse import Parser
+
+
+class Client:
+    """Thread-safe as httpx is. Every call raises `ApiError` where the service refuses, `ConnectionFailed` where it is away."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        *,
+        timeout_s: float = 30.0,
+        retries: Retries | None = None,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`timeout_s` is for one attempt, and for a silence on a stream; `retries` bounds the attempts of a call."""
+        self._http = httpx.Client(base_url=url, headers={"authorization": f"Bearer {api_key}"}, timeout=timeout_s, transport=transport)
+        self._retries = retries or Retries()
+        self._sleep = sleep
+        self._positions = Positions()
+
+    def create_session(
+        self, *, subject: str | None = None, metadata: Any = None, origin: str | None = None, key: str | None = None
+    ) -> Session:
+        """The same `key` gives the same session again."""
+        return Session.of(self._send(requests.create_session(subject, metadata, origin, key=key)).json())
+
+    def session(self, session_id: str) -> Session:
+        return Session.of(self._send(Request("GET", requests.session_path(session_id))).json())
+
+    def sessions(self, *, subject_id: str | None = None, page_size: int = 100) -> Iterator[Session]:
+        """All sessions that this key may see, newest first, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            page = self._send(requests.listing(cursor, page_size, subject_id)).json()
+            yield from map(Session.of, page["sessions"])
+            cursor = page["cursor"]
+            if cursor is None:
+                return
+
+    def append(
+        self, session_id: str, event: Body, *, key: str | None = None, expected_sequence: int | None = None, report: Report | None = None
+    ) -> Appended:
+        request = requests.append(session_id, event, key=key, expected_sequence=expected_sequence, report=report)
+        return Appended.of(self._send(request))
+
+    def append_many(
+        self,
+        session_id: str,
+        events: Iterable[Body | bytes],
+        *,
+        key: str | None = None,
+        expected_sequence: int | None = None,
+        report: Report | None = None,
+    ) -> Appended:
+        """All of them or none, as one command. Bytes are taken as JSON on one line each."""
+        request = requests.append_many(session_id, events, key=key, expected_sequence=expected_sequence, report=report)
+        return Appended.of(self._send(request))
+
+    def events(self, session_id: str, *, after_sequence: int = 0, page_size: int = 500) -> Iterator[Event]:
+        """The events from behind `after_sequence` to the end that the session has when it is reached."""
+        after: int | None = after_sequence
+        while after is not None:
+            page = self._send(requests.page(session_id, after, page_size)).json()
+            yield from map(Event.of, page["events"])
+            after = page["next_after_sequence"]
+
+    def follow(self, session_id: str, *, after_sequence: int = 0, replay_only: bool = False) -> Iterator[Event]:
+        """Events as they come. A broken stream is resumed behind the last event; it ends with the session, or with
+        `replay_only` at the end that the session has now."""
+        after, attempts = after_sequence, Attempts(self._retries)
+        while True:
+            request = requests.stream(session_id, after, replay_only)
+            failure: ApiError | ConnectionFailed = ConnectionFailed("the stream ended")
+            retry_after: str | None = None
+            try:
+                with self._http.stream("GET", request.path, params=request.params, headers=self._headers(request)) as response:
+                    if response.status_code >= 400:
+                        failure, retry_after = error_of(response.status_code, response.read()), response.headers.get("retry-after")
+                    else:
+                        parser = Parser()
+                        for chunk in response.iter_raw():
+                            attempts.alive()
+                            for message in parser.feed(chunk):
+                                if message.event == "end":
+                                    return
+                                attempts.progressed()
+                                after = int(message.id)
+                                yield Event.of(json.loads(message.data))
+            except httpx.TransportError as error:
+                failure = failed(error)
+            self._pause(attempts, failure, retry_after)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Body | bytes | None = None,
+        *,
+        key: str | None = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Any route of the interface, with the same retries."""
+        return self._send(requests.general(method, path, body, key=key, params=params, headers=headers))
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _send(self, request: Request) -> Answer:
+        attempts = Attempts(self._retries)
+        while True:
+            failure: ApiError | ConnectionFailed
+            retry_after: str | None = None
+            try:
+                response = self._http.request(
+                    request.method, request.path, params=request.params, headers=self._headers(request), content=request.content
+                )
+            except httpx.TransportError as error:
+                failure = failed(error)
+            else:
+                if response.status_code < 400:
+                    answer = Answer(response.status_code, response.headers, response.content)
+                    self._positions.learn(request, answer)
+                    return answer
+                failure, retry_after = error_of(response.status_code, response.content), response.headers.get("retry-after")
+            self._pause(attempts, failure, retry_after)
+
+    def _pause(self, attempts: Attempts, failure: ApiError | ConnectionFailed, retry_after: str | None) -> None:
+        """Waits for the next attempt, or raises `failure` where there is none."""
+        if isinstance(failure, ApiError) and failure.status not in AGAIN:
+            raise failure
+        pause_s = attempts.pause_s(retry_after)
+        if pause_s is None:
+            raise failure
+        self._sleep(pause_s)
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        return {**self._positions.headers_for(request.path), **request.headers}
+
+
+def failed(error: httpx.TransportError) -> ConnectionFailed:
+    """What a transport could not do, as an error of this package."""
+    made = ConnectionFailed(f"{type(error).__name__}: {error}")
+    made.__cause__ = error
+    return made

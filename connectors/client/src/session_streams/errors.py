@@ -1,0 +1,92 @@
+"""What can go wrong, by what the caller does next.
+
+SessionStreamsError
+  ConnectionFailed     no answer within the time for retries; a change may have taken effect: same key again
+  ApiError             the service refused
+    Unauthenticated    401  another key
+    Forbidden          403  a key with more scopes
+    NotFound           404  nothing there, or nothing for this key
+    Conflict           409  the session refuses: look at `code` and the actual positions
+    TooLarge           413  less at once
+    Invalid            400, 415, 422 and other 4xx  change the request
+    RateLimited        429  slower; raised once the time for retries is over
+    Unavailable        5xx  later; raised once the time for retries is over
+"""
+
+import json
+from collections.abc import Mapping
+
+
+class SessionStreamsError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class ConnectionFailed(SessionStreamsError):
+    """The service did not answer. Whether a change took effect is not known; the same key finds out."""
+
+
+class ApiError(SessionStreamsError):
+    """A refusal. `code` is stable; the positions are there where they help."""
+
+    def __init__(self, status: int, problem: Mapping[str, object]) -> None:
+        self.status = status
+        self.code = str(problem.get("code", "unknown"))
+        self.detail = str(problem.get("detail", ""))
+        self.session_id = _text(problem.get("session_id"))
+        self.actual_sequence = _number(problem.get("actual_sequence"))
+        self.actual_run_sequence = _number(problem.get("actual_run_sequence"))
+        self.retry_after = _number(problem.get("retry_after"))
+        super().__init__(f"{status} {self.code}: {self.detail}")
+
+
+class Unauthenticated(ApiError):
+    pass
+
+
+class Forbidden(ApiError):
+    pass
+
+
+class NotFound(ApiError):
+    pass
+
+
+class Conflict(ApiError):
+    pass
+
+
+class TooLarge(ApiError):
+    pass
+
+
+class Invalid(ApiError):
+    pass
+
+
+class RateLimited(ApiError):
+    pass
+
+
+class Unavailable(ApiError):
+    pass
+
+
+_BY_STATUS = {401: Unauthenticated, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge, 429: RateLimited}
+
+
+def error_of(status: int, body: bytes) -> ApiError:
+    """The error that an answer of 400 and above stands for; one that is no problem+json keeps its status."""
+    try:
+        problem = json.loads(body)
+    except ValueError:
+        problem = {}
+    kind = _BY_STATUS.get(status, Invalid if status < 500 else Unavailable)
+    return kind(status, problem if isinstance(problem, dict) else {})
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

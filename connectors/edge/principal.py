@@ -1,0 +1,43 @@
+"""Who asks, and what they may do. Scopes, workspace and subject restriction are enforced through here alone."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from streams.errors import NotFound, NotPermitted
+
+SCOPES: Final = (
+    "sessions:write", "sessions:read", "sessions:import", "runs:claim", "checkpoints:read", "checkpoints:write",
+    "agent-checkpoints:read", "agent-checkpoints:write", "context:compile", "mcp:call", "export:read", "erasure:write",
+    "policy:write", "admin",
+)  # fmt: skip
+"""`admin` includes every other scope of its workspace."""
+
+KINDS: Final = ("service", "runner", "person")
+
+
+class Principal(Struct, frozen=True):
+    """`principal_id` is the `key_...` of the API key; `subject_id`, where given, is the only subject it may touch."""
+
+    workspace_id: str
+    principal_id: str
+    kind: str
+    scopes: frozenset[str]
+    subject_id: str | None = None
+
+    def holds(self, scope: str) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+    def require(self, scope: str) -> None:
+        """Raises `NotPermitted` (auth.scope) naming the scope that is missing."""
+        if not self.holds(scope):
+            raise NotPermitted(f"this key lacks the scope {scope}", code="auth.scope")
+
+    def require_sight_of(self, session_id: str, workspace_id: str, subject_id: str | None) -> None:
+        """Raises `NotFound` exactly as for a session that does not exist: who may not see it learns nothing of it."""
+        if workspace_id != self.workspace_id or (self.subject_id is not None and subject_id != self.subject_id):
+            raise no_session(session_id)
+
+
+def no_session(session_id: str) -> NotFound:
+    return NotFound(f"no session {session_id}")

@@ -1,0 +1,108 @@
+"""Sends commands and waits for their outcomes on an event loop. Bounded: what does not fit is refused, never queued.
+
+One correlation number a command, within the epoch that `reply_to` names, so that a restarted process never takes an
+outcome that was meant for its predecessor. The outcome thread enters the loop once for each batch drained.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from msgspec import structs
+
+from connectors.edge.compose import Composed
+from streams.errors import BrokerUnavailable, Invalid, OutcomeUnknown, Overloaded, StreamsError
+from streams.log.record import encode_command
+from streams.session.outcomes import Outcome
+
+_LARGEST_RECORD: Final = 10 * 1024 * 1024 - 64 * 1024
+"""Below the topics' `max.message.bytes`, with room for the record's own frame."""
+
+
+class Commands(Protocol):
+    """What `streams.log.requests.CommandLog` offers. `on_error` comes from another thread."""
+
+    def send(self, value: bytes, session_id: str, on_error: Callable[[StreamsError], None] | None = None) -> None: ...
+
+
+def new_reply_to(instance: str) -> str:
+    """`instance/epoch`, the epoch random at each start."""
+    return f"{instance}/{secrets.token_hex(8)}"
+
+
+class Submitter:
+    """Belongs to one event loop. `settle_from_thread` and delivery errors may come from any thread."""
+
+    def __init__(
+        self, commands: Commands, reply_to: str, *, timeout_s: float, commands_max: int = 2048, bytes_max: int = 64 * 1024 * 1024
+    ) -> None:
+        """`timeout_s` from sending to giving up; `commands_max` and `bytes_max` bound what is under way."""
+        self.reply_to = reply_to
+        self._commands = commands
+        self._timeout_s = timeout_s
+        self._commands_max, self._bytes_max = commands_max, bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._correlations = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._bytes = 0
+
+    @property
+    def under_way(self) -> int:
+        return len(self._waiting)
+
+    async def submit(self, composed: Composed) -> Outcome:
+        """The outcome, rejections included.
+
+        Raises `Overloaded` (nothing was sent), `OutcomeUnknown` (it may have taken effect: send the same again under the
+        same key), and `Invalid` (request.too_large).
+        """
+        correlation = next(self._correlations)
+        command = structs.replace(composed.command, reply_to=self.reply_to, correlation=correlation)
+        value = encode_command(command, composed.bodies)
+        if len(value) > _LARGEST_RECORD:
+            raise Invalid("the command is larger than 8 MiB of sealed content and its structure", code="request.too_large")
+        if len(self._waiting) >= self._commands_max or self._bytes + len(value) > self._bytes_max:
+            raise Overloaded("too many commands are under way")
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._waiting[correlation] = future
+        self._bytes += len(value)
+        timer = self._loop.call_later(self._timeout_s, self._give_up, future, command.command_id)
+        try:
+            self._commands.send(value, command.session_id, partial(self._fail_from_thread, correlation))
+            return await future
+        finally:
+            timer.cancel()
+            self._bytes -= len(value)
+            del self._waiting[correlation]
+
+    def settle_from_thread(self, outcomes: Sequence[Outcome]) -> None:
+        self._enter(self._settle, outcomes)
+
+    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            future = self._waiting.get(outcome.correlation)
+            if future is not None and not future.done():
+                future.set_result(outcome)
+
+    def _fail_from_thread(self, correlation: int, error: StreamsError) -> None:
+        self._enter(self._fail, correlation, error)
+
+    def _fail(self, correlation: int, error: StreamsError) -> None:
+        future = self._waiting.get(correlation)
+        if future is not None and not future.done():
+            # A broker that did not acknowledge may still have stored it.
+            unknown = OutcomeUnknown(error.detail) if isinstance(error, BrokerUnavailable) else error
+            future.set_exception(unknown)
+
+    def _give_up(self, future: asyncio.Future[Outcome], command_id: str) -> None:
+        if not future.done():
+            future.set_exception(OutcomeUnknown(f"no outcome of {command_id} in {self._timeout_s:g} s"))
+
+    def _enter(self, callback: Callable[..., None], *arguments: object) -> None:
+        # Threads may outlive the loop by a moment; then nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *arguments)

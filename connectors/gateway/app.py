@@ -1,0 +1,88 @@
+"""Assembles the gateway's ASGI application: routes, the document that describes them, start and end.
+
+The two hottest paths (append and read events) are recognised here, before the router looks at any pattern.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from typing import Final
+
+import msgspec
+from starlette.routing import Route as StarletteRoute
+from starlette.routing import Router
+
+from connectors.gateway import append, deadletters, effects, interactions, operations, reading, runs, sessions, turns
+from connectors.gateway.answers import Answer
+from connectors.gateway.asgi import Receive, Scope, Send
+from connectors.gateway.bodies import NoQuery
+from connectors.gateway.call import Call
+from connectors.gateway.endpoint import Endpoint, Methods, NoRoute
+from connectors.gateway.openapi import document
+from connectors.gateway.route import Route
+from connectors.gateway.service import Gateway
+
+VERSION: Final = "0.1.0"
+_HOT: Final = "/v1/sessions/{session_id}/events"
+_HOT_START, _HOT_END = "/v1/sessions/sess_", "/events"
+_HOT_LENGTH: Final = len(_HOT_START) + 32 + len(_HOT_END)
+_ID: Final = slice(len("/v1/sessions/"), -len(_HOT_END))
+
+
+async def _openapi(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> Answer:
+    return Answer(200, text)
+
+
+ROUTES: Final = (
+    *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *turns.ROUTES, *runs.ROUTES, *interactions.ROUTES, *effects.ROUTES,
+    *deadletters.ROUTES, *operations.ROUTES,
+)  # fmt: skip
+DOCUMENT: Final = msgspec.json.encode(document(ROUTES, VERSION))
+_DOCUMENT_ROUTE: Final = Route(
+    method="GET", path="/openapi.json", name="openapi", summary="This document", handler=partial(_openapi, DOCUMENT), scope=None
+)
+
+
+class GatewayApplication:
+    """Serves the gateway that `opened` yields at start-up, in the server's own loop."""
+
+    def __init__(self, opened: Callable[[], AbstractAsyncContextManager[Gateway]]) -> None:
+        self._opened = opened
+        self._router: Router | None = None
+        self._hot: dict[str, Endpoint] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        path: str = scope["path"]
+        if len(path) == _HOT_LENGTH and path.startswith(_HOT_START) and path.endswith(_HOT_END):
+            endpoint = self._hot.get(scope["method"])
+            if endpoint is not None:
+                await endpoint.serve(scope, receive, send, {"session_id": path[_ID]})
+                return
+        assert self._router is not None, "requests come after start-up"
+        await self._router(scope, receive, send)
+
+    def _assemble(self, gateway: Gateway) -> None:
+        by_path: dict[str, dict[str, Endpoint]] = {}
+        for route in (*ROUTES, _DOCUMENT_ROUTE):
+            by_path.setdefault(route.path, {})[route.method] = Endpoint(gateway, route)
+        self._hot = by_path[_HOT]
+        self._router = Router(
+            [StarletteRoute(path, Methods(endpoints)) for path, endpoints in by_path.items()], redirect_slashes=False, default=NoRoute()
+        )
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        started = False
+        try:
+            async with self._opened() as gateway:
+                self._assemble(gateway)
+                await send({"type": "lifespan.startup.complete"})
+                started = True
+                await receive()
+        except Exception as error:
+            await send({"type": "lifespan.shutdown.failed" if started else "lifespan.startup.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})

@@ -1,0 +1,207 @@
+"""Requests as JSON: one record a route, unknown fields refused. `content` is kept as the text that came."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from connectors.gateway import fields as f
+
+Content = Raw | UnsetType
+"""Any JSON value; numbers and escapes are kept as written."""
+
+
+class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the requests."""
+
+
+class LinkBody(Body, frozen=True):
+    """A typed reference to something else in the log. `$n` names the n-th event (from 0) of the same request."""
+
+    relation: f.Relation
+    id: f.LinkTarget
+
+
+class EventBody(Body, frozen=True):
+    """One event to append. `attributes` has the fields of the type's family; `actor` is the caller's own identifier."""
+
+    type: f.EventType
+    thread_id: f.ThreadId | None = None
+    turn_id: f.TurnId | None = None
+    run_id: f.RunId | None = None
+    attempt_generation: f.Generation | None = None
+    native_task_id: f.TaskId | None = None
+    actor: f.OutsideId | None = None
+    occurred_at: f.Moment | None = None
+    links: Annotated[list[LinkBody], Meta(max_length=256)] = []
+    attributes: Content = UNSET
+    content: Content = UNSET
+
+
+class CreateSession(Body, frozen=True):
+    """`subject` is the caller's own identifier of the person concerned; `metadata` is content. `origin: imported` needs
+    the scope sessions:import."""
+
+    subject: f.OutsideId | None = None
+    metadata: Content = UNSET
+    origin: f.Origin = "live"
+
+
+class CloseSession(Body, frozen=True):
+    reason: f.Code | None = None
+    content: Content = UNSET
+
+
+class OpenThread(Body, frozen=True):
+    kind: f.ThreadKind = "main"
+    parent_thread_id: f.ThreadId | None = None
+    content: Content = UNSET
+
+
+class StartTurn(Body, frozen=True):
+    thread_id: f.ThreadId | None = None
+    actor: f.OutsideId | None = None
+    content: Content = UNSET
+
+
+class CompleteTurn(Body, frozen=True):
+    outcome: f.Code | None = None
+    content: Content = UNSET
+
+
+class OpenRun(Body, frozen=True):
+    """`claimable: false` reserves the Run for those who know its id."""
+
+    thread_id: f.ThreadId | None = None
+    turn_id: f.TurnId | None = None
+    lane: f.Name | None = None
+    claimable: bool = True
+    harness: f.Name | None = None
+    harness_revision: f.Name | None = None
+    environment_revision: f.Name | None = None
+    parent_run_id: f.RunId | None = None
+    actor: f.OutsideId | None = None
+    content: Content = UNSET
+
+
+class ClaimRun(Body, frozen=True):
+    lease_ms: f.LeaseMs = 60_000
+
+
+class RenewAttempt(Body, frozen=True):
+    lease_ms: f.LeaseMs = 60_000
+
+
+class ReadyAttempt(Body, frozen=True):
+    content: Content = UNSET
+
+
+class FailAttempt(Body, frozen=True):
+    reason: f.Code
+    content: Content = UNSET
+
+
+class CompleteRun(Body, frozen=True):
+    """How the Run ended; `result: failed` settles it as failed."""
+
+    result: Literal["completed", "failed"] = "completed"
+    outcome: f.Code | None = None
+    reward: float | None = None
+    reason: f.Code | None = None
+    content: Content = UNSET
+
+
+class CancelRun(Body, frozen=True):
+    reason: f.Code | None = None
+    content: Content = UNSET
+
+
+class OpenWait(Body, frozen=True):
+    """Of the Run that the report names, or of none."""
+
+    kind: f.WaitKind
+    expires_at: f.Moment | None = None
+    reason: f.Code | None = None
+    content: Content = UNSET
+
+
+class AnswerWait(Body, frozen=True):
+    actor: f.OutsideId | None = None
+    content: Content = UNSET
+
+
+class RequestApproval(Body, frozen=True):
+    """Asks for leave for one exact action, named by its digest."""
+
+    action_digest: f.Digest
+    expires_at: f.Moment | None = None
+    content: Content = UNSET
+
+
+class DecideApproval(Body, frozen=True):
+    """`action_digest` repeats what is decided about, so that nobody approves another action than they saw."""
+
+    decision: Literal["granted", "denied"]
+    action_digest: f.Digest
+    actor: f.OutsideId | None = None
+    content: Content = UNSET
+
+
+class Steer(Body, frozen=True):
+    kind: f.Code
+    target_run_id: f.RunId
+    actor: f.OutsideId | None = None
+    content: Content = UNSET
+
+
+class DispatchEffect(Body, frozen=True):
+    """Told before the request leaves for the provider."""
+
+    provider: f.Name
+    request_digest: f.Digest
+    action_digest: f.Digest
+    approval_id: f.ApprovalId | None = None
+    content: Content = UNSET
+
+
+class ReceiveReceipt(Body, frozen=True):
+    receipt_digest: f.Digest
+    outcome: Literal["succeeded", "failed"] = "succeeded"
+    content: Content = UNSET
+
+
+class ReconcileEffect(Body, frozen=True):
+    evidence_kind: f.EvidenceKind
+    outcome: f.EffectOutcome
+    receipt_digest: f.Digest | None = None
+    content: Content = UNSET
+
+
+class DeadLetterBody(Body, frozen=True):
+    """What a source could not read. `place` (a file and line) and `record` (base64 of its bytes) are sealed."""
+
+    source_kind: f.Name
+    reason: f.Code
+    place: Annotated[str, Meta(max_length=4096)]
+    record: bytes
+    source_index: f.Count | None = None
+
+
+class NoQuery(Body, frozen=True):
+    """Takes no query parameters."""
+
+
+class SessionsQuery(Body, frozen=True):
+    cursor: Annotated[str, Meta(max_length=200)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+    subject_id: f.SubjectId | None = None
+
+
+class EventsQuery(Body, frozen=True):
+    after_sequence: f.Count = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    replay_only: bool = False
+
+
+def content_text(content: Any) -> bytes | None:
+    """The JSON text as it came, or None where there is none."""
+    return None if content is UNSET else bytes(content)

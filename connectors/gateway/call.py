@@ -1,0 +1,200 @@
+"""One request as a handler sees it: its headers, path and query, its body read within bounds, its principal."""
+
+import asyncio
+import re
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from connectors.edge.compose import Incoming
+from connectors.edge.principal import Principal
+from connectors.gateway import fields
+from connectors.gateway.asgi import Receive, Scope
+from connectors.gateway.limits import Budget, check_text
+from connectors.gateway.settings import GatewaySettings
+from streams.errors import Invalid, NotPermitted
+from streams.log.position import Position
+from streams.session.commands import Report
+from streams.session.ids import is_id
+
+T = TypeVar("T")
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+
+_REPORT: Final = re.compile(r"(run_[0-9a-f]{32});([1-9][0-9]{0,17});(task_[0-9a-f]{32})(?:;(0|[1-9][0-9]{0,17}))?")
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
+
+
+class Call:
+    """Belongs to one request; `principal` is set once it is authenticated."""
+
+    def __init__(self, scope: Scope, receive: Receive, settings: GatewaySettings, path: dict[str, str], bodies: Budget) -> None:
+        """`bodies` bounds the bytes of all bodies that are held at once; `release` gives this one's back."""
+        self.scope = scope
+        self.receive = receive
+        self.path = path
+        self.principal: Principal
+        self._settings = settings
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.body = b""
+        self._bodies, self._held = bodies, 0
+
+    def release(self) -> None:
+        self._bodies.give_back(self._held)
+        self._held = 0
+
+    def header(self, name: str) -> str | None:
+        value = self._headers.get(name.encode())
+        return None if value is None else value.decode("latin-1").strip()
+
+    # -- headers ------------------------------------------------------------------------------------------------------
+
+    def bearer(self) -> str:
+        """Raises `NotPermitted` (auth.missing)."""
+        scheme, _, secret = (self.header("authorization") or "").partition(" ")
+        if scheme.lower() != "bearer" or not secret:
+            raise NotPermitted("expected the header Authorization: Bearer sks_...", code="auth.missing")
+        return secret.strip()
+
+    def idempotency_key(self) -> str:
+        """Raises `Invalid` (request.malformed)."""
+        key = self.header("idempotency-key")
+        if key is None or _KEY.fullmatch(key) is None:
+            raise Invalid("Idempotency-Key: required, 1 to 255 printable ASCII characters", code="request.malformed")
+        return key
+
+    def position(self) -> Position | None:
+        """What a read is to wait for. Raises `Invalid` (request.malformed)."""
+        text = self.header("session-streams-position")
+        return None if text is None else Position.parse(text)
+
+    def expected_sequence(self) -> int | None:
+        """Raises `Invalid` (request.malformed)."""
+        text = self.header("session-streams-expected-sequence")
+        if text is None:
+            return None
+        if _NUMBER.fullmatch(text) is None:
+            raise Invalid("Session-Streams-Expected-Sequence: expected a number", code="request.malformed")
+        return int(text)
+
+    def report(self, *, position_needed: bool = True) -> Report | None:
+        """What a worker proves. Raises `Invalid` (request.malformed)."""
+        text = self.header("session-streams-report")
+        if text is None:
+            return None
+        match = _REPORT.fullmatch(text)
+        if match is None or (position_needed and match[4] is None):
+            raise Invalid(
+                "Session-Streams-Report: expected run_id;generation;native_task_id;expected_run_sequence", code="request.malformed"
+            )
+        return Report(match[1], int(match[2]), match[3], None if match[4] is None else int(match[4]))
+
+    def query(self, kind: type[T]) -> T:
+        """The query parameters, unknown ones refused. Raises `Invalid` (request.malformed or request.invalid)."""
+        text: bytes = self.scope["query_string"]
+        if not text:
+            return _convert({}, kind)
+        try:
+            pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, strict_parsing=True, encoding="utf-8", errors="strict")
+        except ValueError as error:
+            raise Invalid("query: not a list of name=value", code="request.malformed") from error
+        if len({name for name, _ in pairs}) < len(pairs):
+            raise Invalid("query: a parameter is given twice", code="request.malformed")
+        return _convert(dict(pairs), kind)
+
+    # -- body ---------------------------------------------------------------------------------------------------------
+
+    def require_media_type(self, allowed: tuple[str, ...]) -> str:
+        """Raises `Invalid` (request.unsupported_media_type)."""
+        given, _, parameters = (self.header("content-type") or "").partition(";")
+        charset = parameters.strip().lower().replace('"', "")
+        if given.strip().lower() not in allowed or charset not in ("", "charset=utf-8"):
+            raise Invalid(f"Content-Type: expected {' or '.join(allowed)} in UTF-8", code="request.unsupported_media_type")
+        if self.header("content-encoding") not in (None, "identity"):
+            raise Invalid("Content-Encoding: none is supported", code="request.unsupported_media_type")
+        return given.strip().lower()
+
+    async def read_body(self) -> bytes:
+        """The whole body.
+
+        Raises `Invalid`: request.too_large as soon as it is known, request.timeout after a silence; and `Overloaded`.
+        """
+        limit = self._settings.body_bytes_max
+        length = self.header("content-length")
+        if length is not None and int(length) > limit:
+            raise _too_large(limit)
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            try:
+                message = await asyncio.wait_for(self.receive(), self._settings.body_timeout_s)
+            except TimeoutError:
+                raise Invalid("the body did not arrive in time", code="request.timeout") from None
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise _too_large(limit)
+            self._bodies.take(len(chunk))
+            self._held += len(chunk)
+            chunks.append(chunk)
+            if not message.get("more_body", False):
+                break
+        self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        return self.body
+
+    async def json(self, decoder: "msgspec.json.Decoder[T]") -> T:
+        """The body as one JSON object; an empty one stands for `{}`. Raises `Invalid`."""
+        if self.header("content-length") not in (None, "0") or self.header("transfer-encoding") is not None:
+            self.require_media_type((JSON,))
+        return parse(await self.read_body() or b"{}", decoder, self._settings.json_depth_max)
+
+    def incoming(self) -> Incoming:
+        """Once the body is read. Raises `Invalid` (request.malformed) without an Idempotency-Key."""
+        return Incoming(
+            principal=self.principal,
+            idempotency_key=self.idempotency_key(),
+            method=self.scope["method"],
+            path=self.scope["path"],
+            body=self.body,
+        )
+
+
+class Disconnected(Exception):
+    """The caller went away; nobody reads an answer."""
+
+
+def valid_path(parameters: dict[str, str]) -> bool:
+    """Whether every id of a path has the form of its kind."""
+    for name, value in parameters.items():
+        known = fields.PATH_PARAMETERS.get(name)
+        if known is not None and not is_id(value, known[0]):
+            return False
+        if name == "generation" and re.fullmatch(r"[1-9][0-9]{0,17}", value) is None:
+            return False
+    return True
+
+
+def parse(text: bytes, decoder: "msgspec.json.Decoder[T]", depth_max: int, place: str = "") -> T:
+    """Decodes JSON of a known shape. Raises `Invalid`: request.malformed where it is no JSON, else request.invalid."""
+    check_text(text, depth_max, place)
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"{place}{error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Invalid(f"{place}{error}", code="request.malformed") from error
+
+
+def _convert(value: dict[str, str], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Invalid(f"query: {error}") from error
+
+
+def _too_large(limit: int) -> Invalid:
+    return Invalid(f"the body is larger than {limit} bytes", code="request.too_large")

@@ -1,0 +1,114 @@
+"""What every request goes through, in this order: key, rate, scope, path, query, Idempotency-Key, body, handler; then the answer.
+
+Nothing is written before all of it holds. Every failure leaves as a problem; what nobody foresaw leaves as 500 and a
+line in the log that holds the place in our code and none of the request.
+"""
+
+import time
+import traceback
+
+import msgspec
+import structlog
+
+from connectors.gateway.answers import Answer
+from connectors.gateway.asgi import Receive, Scope, Send
+from connectors.gateway.call import Call, Disconnected, valid_path
+from connectors.gateway.problems import answer_to, answer_to_refusal
+from connectors.gateway.route import Route, Sendable
+from connectors.gateway.service import Gateway, Refused
+from streams.errors import Invalid, NotFound, StreamsError
+
+_log = structlog.get_logger(__name__)
+
+
+class Endpoint:
+    """One route of one gateway, as an ASGI application."""
+
+    def __init__(self, gateway: Gateway, route: Route) -> None:
+        self.route = route
+        self._gateway = gateway
+        self._budget = gateway.changes if route.change else gateway.reads
+        self._decoder = msgspec.json.Decoder(route.body) if route.body is not None and not route.reads_body_itself else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.serve(scope, receive, send, scope.get("path_params", {}))
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send, path: dict[str, str]) -> None:
+        began = time.perf_counter()
+        gateway = self._gateway
+        call = Call(scope, receive, gateway.limits, path, gateway.bodies)
+        try:
+            answer = await self._answer(call)
+            await answer.send(send)
+        except Disconnected:
+            return
+        finally:
+            call.release()
+        gateway.metrics.observe(self.route.name, answer.status, time.perf_counter() - began)
+
+    async def _answer(self, call: Call) -> Sendable:
+        try:
+            if self.route.scope is not None:
+                call.principal = self._gateway.authenticate(call)
+                call.principal.require(self.route.scope)
+            if not valid_path(call.path):
+                raise NotFound("nothing has an id of this form")
+            self._budget.take()
+            try:
+                return await self._handled(call)
+            finally:
+                self._budget.give_back()
+        except Refused as refused:
+            return answer_to_refusal(refused.outcome)
+        except StreamsError as error:
+            answer = answer_to(error)
+            if answer.status >= 500 and self.route.scope is not None:
+                _log.warning("request_failed", route=self.route.name, status=answer.status, code=error.code, **call.path)
+            return answer
+        except Disconnected:
+            raise
+        except Exception as error:
+            _log.error("request_crashed", route=self.route.name, error=type(error).__name__, where=_where(error), **call.path)
+            return answer_to(StreamsError("unforeseen"))
+
+    async def _handled(self, call: Call) -> Sendable:
+        route = self.route
+        query = call.query(route.query)
+        if route.change:
+            call.idempotency_key()
+            if route.report == "required" and call.header("session-streams-report") is None:
+                raise Invalid(
+                    "Session-Streams-Report: required, run_id;generation;native_task_id;expected_run_sequence", code="request.malformed"
+                )
+        if self._decoder is not None:
+            return await route.handler(self._gateway, call, await call.json(self._decoder))
+        return await route.handler(self._gateway, call, query)
+
+
+def _where(error: BaseException) -> list[str]:
+    """Files and lines, innermost last; no message and no value, since those may be content."""
+    return [f"{frame.filename.rsplit('/', 2)[-1]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)][-6:]
+
+
+class NoRoute:
+    """Answers paths that nothing is at."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await answer_to(NotFound("no such path")).send(send)
+
+
+class Methods:
+    """The routes of one path, by method."""
+
+    def __init__(self, endpoints: dict[str, Endpoint]) -> None:
+        self._endpoints = endpoints
+        self._allow = ", ".join(sorted(endpoints)).encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        answer = answer_to(StreamsError(f"this path takes {self._allow.decode()}", code="request.method_not_allowed"))
+        await Answer(answer.status, answer.body, [*answer.headers, (b"allow", self._allow)], answer.content_type).send(send)

@@ -1,0 +1,120 @@
+"""The kinds of value that requests and answers are made of, each with the bounds that the interface document shows.
+
+A pattern is anchored so that it means the same to Python and to a reader of the document (ECMA-262): `(?!\\n)` keeps
+Python's `$` from passing over a last line break.
+"""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from streams.session.events import FAMILIES, TYPES
+from streams.session.ids import PREFIXES
+from streams.session.vocabulary import RELATIONS
+
+INT64_MAX = 2**63 - 1
+
+
+def _identifier(prefix: str) -> Any:
+    length = len(prefix) + 33
+    return Annotated[str, Meta(pattern=f"^{prefix}_[0-9a-f]{{32}}$", min_length=length, max_length=length)]
+
+
+SessionId = _identifier("sess")
+WorkspaceId = _identifier("ws")
+SubjectId = _identifier("subj")
+ActorId = _identifier("actr")
+ThreadId = _identifier("sthr")
+TurnId = _identifier("turn")
+RunId = _identifier("run")
+TaskId = _identifier("task")
+EventId = _identifier("evt")
+CommandId = _identifier("cmd")
+PrincipalId = _identifier("key")
+WaitId = _identifier("wait")
+ApprovalId = _identifier("appr")
+EffectId = _identifier("eff")
+ArtifactId = _identifier("art")
+CallId = _identifier("call")
+ChildId = _identifier("chld")
+AnyId = Annotated[str, Meta(pattern=rf"^({'|'.join(PREFIXES)})_[0-9a-f]{{32}}$(?!\n)", max_length=40)]
+LinkTarget = Annotated[str, Meta(pattern=rf"^(({'|'.join(PREFIXES)})_[0-9a-f]{{32}}|\$(0|[1-9][0-9]{{0,4}}))$(?!\n)", max_length=40)]
+
+PATH_PARAMETERS: dict[str, tuple[str, Any]] = {
+    "session_id": ("sess", SessionId),
+    "turn_id": ("turn", TurnId),
+    "run_id": ("run", RunId),
+    "wait_id": ("wait", WaitId),
+    "approval_id": ("appr", ApprovalId),
+    "effect_id": ("eff", EffectId),
+}
+"""An id of another form names nothing: such a path is not found."""
+
+Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Generation = Annotated[int, Meta(ge=1, le=INT64_MAX)]
+Days = Annotated[int, Meta(ge=1, le=36_500)]
+LeaseMs = Annotated[int, Meta(ge=1_000, le=3_600_000, description="Milliseconds")]
+Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; kept to the microsecond")]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)",
+        min_length=1,
+        max_length=200,
+        description="Of software, a lane or a revision; never of a person",
+    ),
+]
+Code = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_.-]{0,63}$(?!\n)", max_length=64)]
+Digest = Annotated[str, Meta(pattern=r"^([a-z0-9-]{1,16}:)?[0-9a-f]{32,128}$(?!\n)", max_length=145)]
+Hex32 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", min_length=64, max_length=64)]
+OutsideId = Annotated[str, Meta(min_length=1, max_length=512, description="The caller's own identifier; kept as a pseudonym only")]
+if TYPE_CHECKING:
+    EventType = str
+    Relation = str
+else:
+    EventType = Literal[tuple(sorted(TYPES))]
+    Relation = Literal[tuple(sorted(RELATIONS))]
+Role = Literal["user", "assistant", "tool", "system"]
+Origin = Literal["live", "imported"]
+PolicyMode = Literal["standard", "zdr"]
+ThreadKind = Literal["main", "child"]
+WaitKind = Literal["human", "machine", "timer"]
+EvidenceKind = Literal["provider_lookup", "idempotency_mechanism", "accepted_receipt", "governed_decision"]
+EffectOutcome = Literal["succeeded", "failed", "not_performed", "abandoned"]
+
+TIMES = frozenset({"expires_at", "lease_expires_at"})
+"""Attributes that are times: microseconds in the log, RFC 3339 here."""
+
+_ATTRIBUTES: dict[str, Any] = {
+    "origin": Origin, "policy_mode": PolicyMode, "content_window_days": Days, "source_kind": Name, "source_record_kind": Name,
+    "source_index": Count, "source_digest": Digest, "source_gap": Code, "role": Role, "model": Name, "input_tokens": Count,
+    "output_tokens": Count, "cache_read_tokens": Count, "cache_write_tokens": Count, "call_id": CallId, "name": Name,
+    "is_error": bool, "duration_ms": Count, "gap": Code, "parent_thread_id": ThreadId, "lane": Name, "claimable": bool,
+    "harness": Name, "harness_revision": Name, "environment_revision": Name, "outcome": Code, "reward": float, "reason": Code,
+    "principal_id": PrincipalId, "claim_digest": Digest, "lease_ms": Count, "lease_expires_at": Moment, "child_id": ChildId,
+    "kind": Name, "native": bool, "wait_id": WaitId, "expires_at": Moment, "approval_id": ApprovalId, "action_digest": Digest,
+    "decision": Code, "effect_id": EffectId, "provider": Name, "request_digest": Digest, "receipt_digest": Digest,
+    "evidence_kind": EvidenceKind, "artifact_id": ArtifactId, "media_type": Name, "byte_count": Count, "digest": Digest,
+    "pin_kind": Code, "revision": Name, "target_run_id": RunId,
+}  # fmt: skip
+_OF_FAMILY: dict[tuple[str, str], Any] = {
+    ("thread", "kind"): ThreadKind,
+    ("wait", "kind"): WaitKind,
+    ("steering", "kind"): Code,
+    ("effect", "outcome"): EffectOutcome,
+}
+
+ATTRIBUTES_BODY: dict[str, Any] = {
+    family: msgspec.defstruct(
+        f"{record.__name__}Body",
+        [(name, _OF_FAMILY.get((family, name), _ATTRIBUTES[name]) | None, None) for name in record.__struct_fields__],
+        forbid_unknown_fields=True,
+        frozen=True,
+        omit_defaults=True,
+        kw_only=True,
+    )
+    for family, record in FAMILIES.items()
+}
+"""For each family, its attributes as JSON: the fields of `schemas/attributes/`, with their bounds."""

@@ -1,0 +1,167 @@
+"""The interface document (OpenAPI 3.1), made of the routes and of the records that they decode and encode.
+
+Nothing is described twice: a bound that a request is checked against is the bound that stands here.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from connectors.gateway import bodies, problems
+from connectors.gateway import fields as f
+from connectors.gateway.answers import PositionText
+from connectors.gateway.reading import EVENT_STREAM
+from connectors.gateway.route import Route
+
+_REF: Final = "#/components/schemas/{name}"
+_HEADERS: Final[dict[str, tuple[Any, str]]] = {
+    "Idempotency-Key": (
+        {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
+        "Names the request: sent again with the same body it is answered with the recorded outcome.",
+    ),
+    "Session-Streams-Expected-Sequence": ({"type": "integer", "minimum": 0}, "Refuses the change unless the session is at this sequence."),
+    "Session-Streams-Report": (
+        {"type": "string", "pattern": "^run_[0-9a-f]{32};[1-9][0-9]{0,17};task_[0-9a-f]{32}(;[0-9]{1,18})?$"},
+        "A worker's proof: run_id;generation;native_task_id;expected_run_sequence.",
+    ),
+    "Session-Streams-Position": ({"$ref": _REF.format(name="Position")}, "Waits, within bounds, until this position is readable."),
+    "Last-Event-ID": ({"type": "integer", "minimum": 0}, "Resumes an event stream behind this sequence."),
+}
+_ANSWER_HEADERS: Final = {
+    "Session-Streams-Position": {"schema": {"$ref": _REF.format(name="Position")}, "description": "As in the body."},
+    "Session-Streams-Repeated": {"schema": {"const": "true"}, "description": "The recorded outcome of an earlier request."},
+}
+
+
+def document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
+    """The whole document, ready to be encoded."""
+    kinds = {kind for route in routes for kind in (route.body, route.answer) if kind is not None}
+    ordered = sorted([*kinds, problems.Problem, *f.ATTRIBUTES_BODY.values()], key=lambda kind: str(kind.__name__))
+    _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
+    components["Position"] = msgspec.json.schema(PositionText)
+    any_attributes = {"anyOf": [{"$ref": _REF.format(name=kind.__name__)} for kind in f.ATTRIBUTES_BODY.values()]}
+    components["EventBody"]["properties"]["attributes"] = {"anyOf": [*any_attributes["anyOf"], {"type": "null"}]}
+    components["EventView"]["properties"]["attributes"] = any_attributes
+    paths: dict[str, Any] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Session Streams", "version": version, "summary": "A durable session log for AI agents on Apache Kafka"},
+        "jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "sks_ and 43 characters"}},
+        },
+    }
+
+
+def codes_of(route: Route) -> tuple[str, ...]:
+    """Every code that the route may refuse with."""
+    codes = {"request.invalid", "service.internal"}
+    if route.name == "readyz" or route.scope is not None:
+        codes |= {"service.not_ready"}
+    if route.scope is not None:
+        codes |= {"auth.missing", "auth.invalid", "auth.not_yet_valid", "auth.expired", "auth.revoked", "auth.scope"}
+        codes |= {"request.malformed", "request.rate_limited", "service.overloaded", "service.unavailable", "service.broker_unavailable"}
+        codes |= {"service.not_owner", "service.projection_behind", "service.keyring_unavailable"}
+    if "{" in route.path:
+        codes |= {"resource.not_found"}
+    if route.change:
+        codes |= {"request.timeout", "request.too_large", "request.unsupported_media_type"}
+        codes |= {"content.erased", "content.expired", *route.refusals}
+    if route.change and route.name != "store_dead_letter":
+        codes |= {"request.idempotency_mismatch", "request.expired", "service.outcome_unknown"}
+        codes |= {"resource.not_found", "runtime.session_closed", "runtime.sequence_conflict"}
+    if route.name == "create_session":
+        codes |= {"auth.subject", "runtime.already_exists"}
+    return tuple(sorted(codes))
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "responses": _responses(route)}
+    if route.scope is not None:
+        operation["security"] = [{"key": []}]
+        operation["description"] = f"Needs the scope `{route.scope}`."
+    parameters = [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        schema = {"schema": {"$ref": _REF.format(name=route.body.__name__)}}
+        content: dict[str, Any] = {"application/json": schema}
+        if route.body is bodies.EventBody:
+            content["application/x-ndjson"] = {
+                "schema": {"type": "string", "description": "One EventBody a line; all are appended, or none."}
+            }
+        required = route.reads_body_itself or any(field.required for field in structs.fields(route.body))
+        operation["requestBody"] = {"required": required, "content": content}
+    return operation
+
+
+def _responses(route: Route) -> dict[str, Any]:
+    content: dict[str, Any]
+    if route.answer is not None:
+        content = {"application/json": {"schema": {"$ref": _REF.format(name=route.answer.__name__)}}}
+    else:
+        content = {"text/plain": {"schema": {"type": "string"}}}
+    if route.name == "read_events":
+        content[EVENT_STREAM] = {"schema": {"type": "string", "description": "id: sequence, event: type, data: an EventView"}}
+    success: dict[str, Any] = {"description": route.summary, "content": content}
+    if route.change:
+        success["headers"] = _ANSWER_HEADERS
+    responses = {str(route.status): success}
+    by_status: dict[int, list[str]] = {}
+    for code in codes_of(route):
+        by_status.setdefault(problems.status_of(code), []).append(code)
+    for status, codes in sorted(by_status.items()):
+        response: dict[str, Any] = {
+            "description": f"{problems.TITLES[status]}: {', '.join(codes)}",
+            "content": {problems.MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
+        }
+        if status in (429, 503):
+            response["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds"}}
+        responses[str(status)] = response
+    return responses
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    names = [part.strip("{}") for part in route.path.split("/") if part.startswith("{")]
+    return [{"name": name, "in": "path", "required": True, "schema": _schema(_path_kind(name))} for name in names]
+
+
+def _path_kind(name: str) -> Any:
+    return f.Generation if name == "generation" else f.PATH_PARAMETERS[name][1]
+
+
+def _query_parameters(route: Route) -> list[dict[str, Any]]:
+    found = []
+    for field in structs.fields(route.query):
+        schema = _schema(field.type)
+        # A parameter that is not given has no value; null cannot be written in a query.
+        options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+        found.append({"name": field.name, "in": "query", "required": False, "schema": options[0] if options else schema})
+    return found
+
+
+def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    names: list[tuple[str, bool]] = []
+    if route.change:
+        names.append(("Idempotency-Key", True))
+        if route.name != "store_dead_letter":
+            names.append(("Session-Streams-Expected-Sequence", False))
+    if route.report != "none":
+        names.append(("Session-Streams-Report", route.report == "required"))
+    if route.scope is not None and route.name != "create_session":
+        names.append(("Session-Streams-Position", False))
+    if route.name == "read_events":
+        names.append(("Last-Event-ID", False))
+    return [
+        {"name": name, "in": "header", "required": required, "schema": _HEADERS[name][0], "description": _HEADERS[name][1]}
+        for name, required in names
+    ]
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    return msgspec.json.schema(kind)

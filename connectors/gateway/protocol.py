@@ -1,0 +1,71 @@
+"""Bounds on what comes before a request is one: the size of its headers, and the time that they may take.
+
+The server's own protocol waits for ever for the end of headers, so a few slow connections would hold a gateway.
+"""
+
+from asyncio import AbstractEventLoop, BaseTransport, TimerHandle
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from connectors.gateway.settings import GatewaySettings
+
+
+def bounded_protocol(limits: GatewaySettings) -> type[HttpToolsProtocol]:
+    """A protocol class for uvicorn that closes connections whose headers are too slow or too large."""
+
+    class BoundedProtocol(HttpToolsProtocol):
+        def __init__(
+            self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: AbstractEventLoop | None = None
+        ) -> None:
+            super().__init__(config, server_state, app_state, _loop)
+            self._in_headers = True
+            self._header_bytes = 0
+            self._header_timer: TimerHandle | None = None
+
+        def connection_made(self, transport: BaseTransport) -> None:
+            super().connection_made(transport)  # type: ignore[arg-type]
+            self._expect_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget_timer()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self._in_headers:
+                # Counted before the parser sees them, so that a line without end is bounded too. What a request sends
+                # behind its headers in the same piece is at most one read of the socket.
+                self._header_bytes += len(data)
+                if self._header_bytes > limits.header_bytes_max + len(data):
+                    self.transport.abort()
+                    return
+            super().data_received(data)
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            if not self._in_headers:
+                self._expect_headers()
+
+        def on_headers_complete(self) -> None:
+            self._in_headers = False
+            self._forget_timer()
+            super().on_headers_complete()
+
+        def _expect_headers(self) -> None:
+            self._in_headers = True
+            self._header_bytes = 0
+            self._forget_timer()
+            self._header_timer = self.loop.call_later(limits.header_timeout_s, self._too_slow)
+
+        def _forget_timer(self) -> None:
+            if self._header_timer is not None:
+                self._header_timer.cancel()
+                self._header_timer = None
+
+        def _too_slow(self) -> None:
+            if not self.transport.is_closing():
+                self.transport.abort()
+
+    return BoundedProtocol

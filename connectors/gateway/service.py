@@ -1,0 +1,192 @@
+"""What the routes share: the objects of one gateway, and the three things that all of them do with it.
+
+`facts_of` finds what may be done with a session, `carry_out` takes a change to its outcome, `in_thread` keeps what
+blocks off the event loop.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
+
+from connectors.edge.compose import CommandComposer, Naming, NewEvent, SessionFacts
+from connectors.edge.keys import KeyTable, now_us
+from connectors.edge.principal import Principal
+from connectors.edge.submit import Submitter
+from connectors.gateway.call import Call
+from connectors.gateway.limits import Budget, RateLimit
+from connectors.gateway.metrics import Metrics
+from connectors.gateway.settings import GatewaySettings
+from streams.custody.sealing import Sealer
+from streams.errors import Retriable, StreamsError
+from streams.log.position import Position
+from streams.log.topics import Topics
+from streams.projections.sessions import SessionRow
+from streams.query.pages import EventsPage, SessionsPage
+from streams.session.commands import Kind, Report
+from streams.session.dead_letters import DeadLetter
+from streams.session.outcomes import ACCEPTED, Outcome
+from streams.settings import Settings
+
+T = TypeVar("T")
+
+_INLINE_BYTES_MAX = 32 * 1024
+"""Sealing and encoding this much costs about as much as the way to a thread and back."""
+
+
+class Owners(Protocol):
+    """What `connectors.gateway.owners.OwnerClient` offers. All raise `Retriable`s, `NotFound` and `Invalid`."""
+
+    async def session(self, workspace_id: str, session_id: str, *, position: Position | None = None, wait_s: float = 5.0) -> SessionRow: ...
+
+    async def sessions(
+        self, workspace_id: str, *, subject_id: str | None = None, cursor: str | None = None, limit: int = 100,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> SessionsPage: ...  # fmt: skip
+
+    async def events(
+        self, workspace_id: str, session_id: str, *, after: int, limit: int, max_bytes: int, wait_ms: int = 0,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> EventsPage: ...  # fmt: skip
+
+
+class DeadLetters(Protocol):
+    """What `streams.log.requests.CommandLog` offers. `on_done` comes from another thread."""
+
+    def send_dead_letter(self, letter: DeadLetter, key: str, on_done: Callable[[StreamsError | None], None]) -> None: ...
+
+
+class Refused(Exception):
+    """A recorded rejection, on its way to the endpoint."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.code)
+        self.outcome = outcome
+
+
+class FactsCache:
+    """The least recently used sessions go first. Facts never change, so they never go stale."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._entries: OrderedDict[str, SessionFacts] = OrderedDict()
+
+    def get(self, session_id: str) -> SessionFacts | None:
+        facts = self._entries.get(session_id)
+        if facts is not None:
+            self._entries.move_to_end(session_id)
+        return facts
+
+    def put(self, facts: SessionFacts) -> None:
+        self._entries[facts.session_id] = facts
+        while len(self._entries) > self._entries_max:
+            self._entries.popitem(last=False)
+
+
+def facts_of_row(row: SessionRow) -> SessionFacts:
+    """Raises `Retriable` for a session whose pinned policy is not known: nothing is sealed for it."""
+    if row.policy_mode is None or row.content_window_days is None:
+        raise Retriable(f"the policy of session {row.session_id} is not known", code="service.unavailable")
+    return SessionFacts(
+        session_id=row.session_id,
+        workspace_id=row.workspace_id,
+        subject_id=row.subject_id,
+        policy_mode=row.policy_mode,
+        content_window_days=row.content_window_days,
+    )
+
+
+@dataclass(kw_only=True)
+class Gateway:
+    """Belongs to one event loop."""
+
+    settings: Settings
+    limits: GatewaySettings
+    keys: KeyTable
+    composer: CommandComposer
+    submitter: Submitter
+    sealer: Sealer
+    owners: Owners
+    dead_letters: DeadLetters
+    partition_of: Callable[[str], int]
+    missing: Callable[[], list[str]] = list
+    """What keeps the gateway from serving; empty when it is ready."""
+    clock: Callable[[], int] = now_us
+    metrics: Metrics = field(default_factory=Metrics)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self.facts = FactsCache(limits.facts_max)
+        self.rate = RateLimit(limits.requests_per_s, limits.requests_burst)
+        self.changes = Budget(limits.commands_max, "changes")
+        self.reads = Budget(limits.reads_max, "reads")
+        self.followers = Budget(limits.followers_max, "event streams")
+        self.bodies = Budget(limits.commands_bytes_max, "bytes of requests")
+        self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
+        self.commands_topic = Topics(self.settings.topic_prefix).commands
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Bounded by the budgets: nobody waits here who was not let in."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, function)
+
+    def authenticate(self, call: Call) -> Principal:
+        """Raises `NotPermitted`, `Retriable`."""
+        principal = self.keys.principal(call.bearer(), self.clock())
+        self.rate.take(principal.principal_id)
+        return principal
+
+    def position_text(self, session_id: str, offset: int) -> str | None:
+        """The position of a session's command; None where there is none."""
+        return str(Position(self.commands_topic, self.partition_of(session_id), offset)) if offset >= 0 else None
+
+    async def facts_of(self, call: Call, session_id: str) -> SessionFacts:
+        """Raises `NotFound` also for what this principal may not see; what the owner raises where it must be asked."""
+        facts = self.facts.get(session_id)
+        if facts is None:
+            row = await self.owners.session(
+                call.principal.workspace_id, session_id, position=call.position(), wait_s=self.limits.position_wait_s
+            )
+            facts = facts_of_row(row)
+            self.facts.put(facts)
+        call.principal.require_sight_of(session_id, facts.workspace_id, facts.subject_id)
+        return facts
+
+    async def carry_out(
+        self,
+        call: Call,
+        facts: SessionFacts,
+        build: Callable[[Naming], Sequence[NewEvent]],
+        *,
+        kind: Kind = Kind.APPEND,
+        report: Report | None = None,
+        lease_ms: int | None = None,
+        importing: bool = False,
+    ) -> tuple[Outcome, Naming]:
+        """Seals and sends what `build` makes, and waits: the accepted outcome, and the names that it was given.
+
+        Raises `Refused`, `OutcomeUnknown`, `Overloaded`, and what composing raises.
+        """
+        incoming, expected = call.incoming(), call.expected_sequence()
+        if not self.composer.knows(facts.workspace_id):
+            await self.in_thread(partial(self.composer.naming, facts, incoming))
+        naming = self.composer.naming(facts, incoming)
+        events = build(naming)
+        compose = partial(
+            self.composer.compose, incoming, facts, events,
+            kind=kind, report=report, expected_sequence=expected, lease_ms=lease_ms, importing=importing,
+        )  # fmt: skip
+        blocks = len(call.body) > _INLINE_BYTES_MAX or self.composer.needs_keyring(facts, events)
+        composed = await self.in_thread(compose) if blocks else compose()
+        try:
+            outcome = await self.submitter.submit(composed)
+        except StreamsError as error:
+            self.metrics.submissions.labels(error.code).inc()
+            raise
+        self.metrics.submissions.labels(outcome.code or outcome.status).inc()
+        if outcome.status != ACCEPTED:
+            raise Refused(outcome)
+        return outcome, naming

@@ -1,0 +1,60 @@
+"""The gateway's own limits, read from the environment once. Every variable starts with SESSION_STREAMS_GATEWAY_."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from streams.errors import Misconfigured
+
+_PREFIX = "SESSION_STREAMS_GATEWAY_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings:
+    """Sizes in bytes, times end in their unit."""
+
+    body_bytes_max: int = 9 * 1024 * 1024
+    """Of a request: 8 MiB of content and its structure. More is refused before it is read."""
+    events_max: int = 5000
+    """Of one append."""
+    json_depth_max: int = 100
+    header_bytes_max: int = 32 * 1024
+    header_timeout_s: float = 10.0
+    """From a connection, or the first byte of a further request, to the end of its headers."""
+    body_timeout_s: float = 30.0
+    """Longest silence within a body."""
+    requests_per_s: float = 2000.0
+    """Of one key, over time; `requests_burst` at once."""
+    requests_burst: int = 4000
+    commands_max: int = 2048
+    """Under way at once; what comes beyond is refused."""
+    commands_bytes_max: int = 64 * 1024 * 1024
+    reads_max: int = 1024
+    """Read requests under way at once."""
+    followers_max: int = 512
+    """Open event streams."""
+    heartbeat_s: float = 10.0
+    """Silence on an event stream before a comment is sent, and how often its key is looked at again."""
+    position_wait_s: float = 5.0
+    """How long a read waits for the position it was given."""
+    page_bytes_max: int = 4 * 1024 * 1024
+    """Of sealed events in one page."""
+    facts_max: int = 100_000
+    """Sessions whose workspace, subject and policy are remembered."""
+    threads: int = 4
+    """For the keyring and for large bodies."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "GatewaySettings":
+        """Raises `Misconfigured` naming the variable that cannot be read."""
+        values: dict[str, object] = {}
+        for each in fields(cls):
+            name = _PREFIX + each.name.upper()
+            text = environment.get(name)
+            if text is not None:
+                kind: type[int] | type[float] = int if each.type in (int, "int") else float
+                try:
+                    values[each.name] = kind(text)
+                except ValueError as error:
+                    raise Misconfigured(f"{name}={text!r}: not a valid {kind.__name__}") from error
+        return cls(**values)  # type: ignore[arg-type]

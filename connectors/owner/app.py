@@ -1,0 +1,209 @@
+"""Internal HTTP of an owner, as plain ASGI: a point read is a dictionary look-up, a RocksDB get and an encoding.
+
+    POST /internal/v1/{session, sessions, events, applied}     with the installation's token; see `messages`
+    GET  /healthz  /readyz  /metrics                           without; counts and positions only
+
+Bounds: the body of a question (64 KiB), the length and bytes of a page, the time of a wait, the number of waiters.
+"""
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+import structlog
+
+from connectors.owner import metrics
+from connectors.owner.messages import PREFIX, AppliedQuestion, EventsQuestion, SessionQuestion, SessionsQuestion, refusal
+from connectors.owner.token import HEADER
+from streams.errors import Invalid, NotPermitted, StreamsError
+from streams.log.position import Position
+from streams.projections.tables import Tables
+from streams.query.freshness import Freshness
+from streams.query.reads import Reads
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+_QUESTION_BYTES_MAX: Final = 64 * 1024
+_LIMIT_MAX: Final = 5000
+_PAGE_BYTES_MAX: Final = 16 << 20
+_WAIT_S_MAX: Final = 60.0
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class OwnerApplication:
+    """Serves `reads` in its own loop, to which it binds `freshness` at start-up."""
+
+    def __init__(self, token: str, reads: Reads, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
+        """`joined`: whether the process has its place in the group yet."""
+        self._token = token.encode()
+        self._reads = reads
+        self._freshness = freshness
+        self._tables = tables
+        self._joined = joined
+        self._questions: dict[str, Callable[[bytes, Receive], Awaitable[object]]] = {
+            PREFIX + "session": self._session,
+            PREFIX + "sessions": self._sessions,
+            PREFIX + "events": self._events,
+            PREFIX + "applied": self._applied,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        path = scope["path"]
+        question = self._questions.get(path)
+        if question is None:
+            await self._operations(path, send)
+            return
+        try:
+            self._admit(scope)
+            answer = await question(await _body(receive), receive)
+            status, body = 200, _encode(answer)
+        except StreamsError as error:
+            status, said = refusal(error)
+            if status == 500:
+                _log.error("internal_read_failed", path=path, code=error.code, reason=error.detail)
+            body = _encode(said)
+        await _send(send, status, b"application/msgpack", body)
+
+    def _admit(self, scope: Scope) -> None:
+        if scope["method"] != "POST":
+            raise Invalid("expected POST", code="request.malformed")
+        given = next((value for name, value in scope["headers"] if name == HEADER), b"")
+        if not hmac.compare_digest(given, self._token):
+            raise NotPermitted("the installation's token is missing or wrong", code="auth.invalid")
+
+    async def _session(self, body: bytes, receive: Receive) -> object:
+        question = _decoded(body, _session_decoder)
+        return await self._reads.session(
+            question.workspace_id, question.session_id, position=_position(question.position), wait_s=_waited(question.wait_s)
+        )
+
+    async def _sessions(self, body: bytes, receive: Receive) -> object:
+        question = _decoded(body, _sessions_decoder)
+        return await self._reads.sessions(
+            question.workspace_id,
+            question.subject_id,
+            partitions=question.partitions,
+            cursor=question.cursor,
+            limit=_bounded("limit", question.limit, 1, _LIMIT_MAX),
+            position=_position(question.position),
+            wait_s=_waited(question.wait_s),
+        )
+
+    async def _events(self, body: bytes, receive: Receive) -> object:
+        question = _decoded(body, _events_decoder)
+        follow_s = _waited(question.follow_s)
+        page = self._reads.events(
+            question.workspace_id,
+            question.session_id,
+            after=_bounded("after", question.after, 0, 2**62),
+            limit=_bounded("limit", question.limit, 1, _LIMIT_MAX),
+            max_bytes=_bounded("max_bytes", question.max_bytes, 1, _PAGE_BYTES_MAX),
+            follow_s=follow_s,
+            position=_position(question.position),
+            wait_s=_waited(question.wait_s),
+        )
+        return await (page if follow_s == 0 else _while_asked(page, receive))
+
+    async def _applied(self, body: bytes, receive: Receive) -> object:
+        question = _decoded(body, _applied_decoder)
+        await self._reads.applied(Position.parse(question.position), wait_s=_waited(question.wait_s))
+        return None
+
+    async def _operations(self, path: str, send: Send) -> None:
+        if path == "/healthz":
+            await _send(send, 200, b"text/plain", b"alive\n")
+        elif path == "/readyz":
+            tables = self._tables.owned.values()
+            ready = self._joined() and all(table.lease.held for table in tables)
+            state = {
+                "ready": ready,
+                "joined": self._joined(),
+                "partitions": {
+                    str(table.partition): {"position": table.position, "end": table.end, "serving": table.lease.held} for table in tables
+                },
+            }
+            await _send(send, 200 if ready else 503, b"application/json", json.dumps(state).encode())
+        elif path == "/metrics":
+            await _send(send, 200, metrics.CONTENT_TYPE, metrics.text(self._tables))
+        else:
+            await _send(send, 404, b"text/plain", b"no such path\n")
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._freshness.bind(asyncio.get_running_loop())
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+_session_decoder = msgspec.msgpack.Decoder(SessionQuestion)
+_sessions_decoder = msgspec.msgpack.Decoder(SessionsQuestion)
+_events_decoder = msgspec.msgpack.Decoder(EventsQuestion)
+_applied_decoder = msgspec.msgpack.Decoder(AppliedQuestion)
+
+
+def _decoded(body: bytes, decoder: "msgspec.msgpack.Decoder[Question]") -> Question:
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise Invalid(f"question: {error}", code="request.malformed") from error
+
+
+def _position(text: str | None) -> Position | None:
+    return None if text is None else Position.parse(text)
+
+
+def _bounded(name: str, value: int, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise Invalid(f"{name}: {least} to {most}", code="request.malformed")
+    return value
+
+
+def _waited(seconds: float) -> float:
+    return min(max(seconds, 0.0), _WAIT_S_MAX)
+
+
+async def _while_asked(answer: Coroutine[None, None, Answer], receive: Receive) -> Answer | None:
+    """Gives up once nobody waits for the answer any more, so that followers who left do not count as waiting."""
+    answering, leaving = asyncio.create_task(answer), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return await answering if answering.done() else None
+    finally:
+        answering.cancel()
+        leaving.cancel()
+
+
+async def _body(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body", False):
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > _QUESTION_BYTES_MAX:
+            break
+    if len(body) > _QUESTION_BYTES_MAX:
+        raise Invalid("question: too large", code="request.too_large")
+    return body
+
+
+async def _send(send: Send, status: int, content_type: bytes, body: bytes) -> None:
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

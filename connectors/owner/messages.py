@@ -1,0 +1,100 @@
+"""Questions and refusals between gateways and owners: msgpack maps, POST /internal/v1/<question>.
+
+    session   SessionQuestion  -> SessionRow
+    sessions  SessionsQuestion -> SessionsPage
+    events    EventsQuestion   -> EventsPage
+    applied   AppliedQuestion  -> nil
+
+A refusal is a `Refusal` under the status that `STATUSES` has for its class.
+"""
+
+from typing import Final
+
+from msgspec import Struct
+
+from streams.errors import (
+    BrokerUnavailable,
+    Invalid,
+    NotFound,
+    NotOwner,
+    NotPermitted,
+    Overloaded,
+    ProjectionBehind,
+    Retriable,
+    StreamsError,
+)
+
+PREFIX: Final = "/internal/v1/"
+
+
+class SessionQuestion(Struct, frozen=True):
+    """`position`: text of a Position, or None. `wait_s`: the budget for waiting."""
+
+    workspace_id: str
+    session_id: str
+    position: str | None
+    wait_s: float
+
+
+class SessionsQuestion(Struct, frozen=True):
+    """`partitions`: those that the asked process is thought to own."""
+
+    workspace_id: str
+    subject_id: str | None
+    partitions: tuple[int, ...]
+    cursor: str | None
+    limit: int
+    position: str | None
+    wait_s: float
+
+
+class EventsQuestion(Struct, frozen=True):
+    """`follow_s`: how long to wait for a first event above `after`."""
+
+    workspace_id: str
+    session_id: str
+    after: int
+    limit: int
+    max_bytes: int
+    follow_s: float
+    position: str | None
+    wait_s: float
+
+
+class AppliedQuestion(Struct, frozen=True):
+    position: str
+    wait_s: float
+
+
+class Refusal(Struct, frozen=True):
+    code: str
+    detail: str
+    retry_after_s: float | None = None
+
+
+STATUSES: Final[tuple[tuple[type[StreamsError], int], ...]] = (
+    (NotOwner, 421),
+    (NotFound, 404),
+    (Invalid, 400),
+    (NotPermitted, 401),
+    (Retriable, 503),
+    (StreamsError, 500),
+)
+"""The first class that fits."""
+
+_BY_CODE: Final[dict[str, type[Retriable]]] = {kind.code: kind for kind in (ProjectionBehind, Overloaded, BrokerUnavailable)}
+
+
+def refusal(error: StreamsError) -> tuple[int, Refusal]:
+    status = next(status for kind, status in STATUSES if isinstance(error, kind))
+    return status, Refusal(error.code, error.detail, error.retry_after_s if isinstance(error, Retriable) else None)
+
+
+def refused(status: int, said: Refusal) -> StreamsError:
+    """The error that `refusal` was made of."""
+    kind = next((kind for kind, known in STATUSES if known == status), StreamsError)
+    if issubclass(kind, Retriable):
+        if kind is Retriable:
+            kind = _BY_CODE.get(said.code, Retriable)
+        return kind(said.detail, retry_after_s=1.0 if said.retry_after_s is None else said.retry_after_s, code=said.code)
+    return kind(said.detail, code=said.code)

@@ -1,0 +1,267 @@
+"""The transport without a gateway: commands go straight to the command topic, for bulk imports beside the broker.
+
+It composes, names and seals with the gateway's own modules, under the same keys and for the same principal, so that a
+file that went in over REST and one that went in this way are the same commands: neither is taken in twice. It needs
+the broker and the keyring; reads are answered by the owners, as for a gateway.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, structs
+
+from connectors.edge.compose import CommandComposer, Composed, Incoming, NewEvent, SessionFacts
+from connectors.edge.keys import KeyTable, now_us
+from connectors.edge.principal import Principal
+from connectors.edge.submit import Submitter, new_reply_to
+from connectors.gateway.append import parse_events, resolved
+from connectors.gateway.call import NDJSON
+from connectors.gateway.owners import OwnerClient
+from connectors.gateway.service import DeadLetters, Owners, facts_of_row
+from connectors.gateway.settings import GatewaySettings
+from connectors.owner.token import internal_token
+from connectors.sources.rest import SessionBody
+from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionRow
+from streams.custody.dead_letters import Address, Letter, seal_dead_letter
+from streams.custody.sealing import Sealer, content_expiry_day
+from streams.custody.sqlite_keyring import open_local_keyring
+from streams.errors import BrokerUnavailable, ContentUnavailable, OutcomeUnknown, Retriable, StreamsError
+from streams.log.follower import CompactedFollower
+from streams.log.position import Position
+from streams.log.record import decode_event
+from streams.log.requests import CommandLog, OutcomeFollower
+from streams.log.topics import Topics, verify
+from streams.projections.sessions import SessionRow as StoredRow
+from streams.session.dead_letters import DeadLetter
+from streams.session.events import Event, SessionAttributes
+from streams.session.outcomes import ACCEPTED, Outcome, Rejected
+from streams.settings import Settings
+
+_ROLE = "importer"
+_KEPT_DAYS = 90
+_READ_WAIT_S = 5.0
+_PAGE_BYTES = 8 * 1024 * 1024
+_LIMITS = GatewaySettings()
+
+
+class Submits(Protocol):
+    """What `connectors.edge.submit.Submitter` offers."""
+
+    async def submit(self, composed: Composed) -> Outcome: ...
+
+
+class DirectTransport:
+    """A `connectors.sources.transport.Transport`. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        principal: Principal,
+        *,
+        composer: CommandComposer,
+        submitter: Submits,
+        owners: Owners,
+        sealer: Sealer,
+        letters: DeadLetters,
+        partition_of: Callable[[str], int],
+    ) -> None:
+        """Raises `NotPermitted` where the principal may not import."""
+        for scope in ("sessions:import", "sessions:write", "sessions:read"):
+            principal.require(scope)
+        self._settings, self._principal = settings, principal
+        self._composer, self._submitter, self._owners = composer, submitter, owners
+        self._sealer, self._letters, self._partition_of = sealer, letters, partition_of
+        self._topic = Topics(settings.topic_prefix).commands
+        self._facts: dict[str, SessionFacts] = {}
+        self._positions: dict[str, Position] = {}
+
+    async def open_session(self, key: str, *, subject: str | None, metadata: Raw) -> SessionRow:
+        body = msgspec.json.encode(SessionBody("imported", metadata, subject))
+        incoming = Incoming(principal=self._principal, idempotency_key=key, method="POST", path="/v1/sessions", body=body)
+        facts = await asyncio.to_thread(self._new_facts, incoming, subject)
+        attributes = SessionAttributes(
+            origin="imported", policy_mode=facts.policy_mode, content_window_days=facts.content_window_days
+        )
+        created = NewEvent(type="session.created", attributes=attributes, content=bytes(metadata))
+        outcome = await self._carry_out(incoming, facts, [created])
+        if outcome.status == ACCEPTED and not outcome.repeated:
+            self._facts[facts.session_id] = facts
+            return SessionRow(session_id=facts.session_id, sequence=outcome.last_sequence)
+        if outcome.status != ACCEPTED and outcome.code != "runtime.already_exists":
+            raise StreamsError(outcome.detail or "", code=outcome.code)
+        row = await self._row(facts.session_id)
+        self._facts[facts.session_id] = facts_of_row(row)
+        source = row.source
+        cursor = None if source is None else Cursor(source.kind or "", source.index, source.digest or "")
+        return SessionRow(session_id=row.session_id, sequence=row.sequence, source=cursor)
+
+    async def append(self, session_id: str, key: str, body: bytes, *, expected_sequence: int) -> Appended | Rejected:
+        path = f"/v1/sessions/{session_id}/events"
+        incoming = Incoming(principal=self._principal, idempotency_key=key, method="POST", path=path, body=body)
+        facts = self._facts[session_id]
+        naming = await asyncio.to_thread(self._composer.naming, facts, incoming)
+        events = resolved(parse_events(body, NDJSON, _LIMITS), naming)
+        outcome = await self._carry_out(incoming, facts, events, expected_sequence)
+        if outcome.status != ACCEPTED:
+            return Rejected(outcome.code or "", outcome.detail or "", outcome.last_sequence, outcome.actual_run_sequence)
+        event_ids = tuple(naming.of("evt", index) for index in range(len(events)))
+        return Appended(last_sequence=outcome.last_sequence, event_ids=event_ids)
+
+    async def events(self, session_id: str, *, after_sequence: int, limit: int) -> EventPage:
+        page = await self._owners.events(
+            self._principal.workspace_id,
+            session_id,
+            after=after_sequence,
+            limit=limit,
+            max_bytes=_PAGE_BYTES,
+            position=self._positions.get(session_id),
+            wait_s=_READ_WAIT_S,
+        )
+        self._principal.require_sight_of(session_id, page.session.workspace_id, page.session.subject_id)
+        events = [decode_event(value) for value in page.events]
+        contents = await asyncio.to_thread(self._sealer.open_many, events)
+        shown = tuple(_shown(event, content) for event, content in zip(events, contents, strict=True))
+        return EventPage(shown, page.next_after if page.next_after < page.end_sequence else None)
+
+    async def dead_letter(self, session_id: str, key: str, letter: DeadLetterBody) -> None:
+        del key  # Stored at least once: the topic does not tell a repeat.
+        loop = asyncio.get_running_loop()
+        stored: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: StreamsError | None) -> None:
+            if stored.done():
+                return
+            if error is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(error if isinstance(error, Retriable) else BrokerUnavailable(error.detail))
+
+        def settle_from_thread(error: StreamsError | None) -> None:
+            # The delivery thread may outlive the loop by a moment; then nobody waits any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(settle, error)
+
+        sealed = await asyncio.to_thread(self._sealed, session_id, letter)
+        self._letters.send_dead_letter(sealed, session_id, settle_from_thread)
+        try:
+            await asyncio.wait_for(stored, self._settings.request_timeout_s)
+        except TimeoutError:
+            raise BrokerUnavailable("the dead letter was not stored in time") from None
+
+    def _new_facts(self, incoming: Incoming, subject: str | None) -> SessionFacts:
+        return SessionFacts(
+            session_id=self._composer.session_id(incoming),
+            workspace_id=self._principal.workspace_id,
+            subject_id=self._composer.subject(self._principal, subject),
+            policy_mode="standard",
+            content_window_days=self._settings.content_window_days,
+        )
+
+    async def _carry_out(
+        self, incoming: Incoming, facts: SessionFacts, events: Sequence[NewEvent], expected_sequence: int | None = None
+    ) -> Outcome:
+        compose = partial(
+            self._composer.compose, incoming, facts, events, expected_sequence=expected_sequence, importing=True
+        )
+        outcome = await self._submitter.submit(await asyncio.to_thread(compose))
+        if outcome.code == "request.expired":
+            raise OutcomeUnknown("the command came too late to be decided", code=outcome.code)
+        if outcome.position_offset >= 0:
+            partition = self._partition_of(facts.session_id)
+            self._positions[facts.session_id] = Position(self._topic, partition, outcome.position_offset)
+        return outcome
+
+    async def _row(self, session_id: str) -> StoredRow:
+        return await self._owners.session(
+            self._principal.workspace_id, session_id, position=self._positions.get(session_id), wait_s=_READ_WAIT_S
+        )
+
+    def _sealed(self, session_id: str, letter: DeadLetterBody) -> DeadLetter:
+        now, workspace_id = now_us(), self._principal.workspace_id
+        address = Address(content_expiry_day(now, _KEPT_DAYS), letter.source_kind, None, letter.source_index, workspace_id)
+        sealed = seal_dead_letter(self._sealer, address, Letter(key=None, value=letter.record, place=letter.place))
+        return DeadLetter(
+            origin=address.origin,
+            offset=address.offset,
+            session_id=session_id,
+            workspace_id=workspace_id,
+            reason=letter.reason,
+            detail="met by a source",
+            recorded_at=now,
+            key_day=sealed.key_day,
+            ciphertext=sealed.ciphertext,
+            digest=sealed.digest,
+        )
+
+
+def _shown(event: Event, content: bytes | ContentUnavailable | None) -> LogEvent:
+    attributes = {} if event.attributes is None else structs.asdict(event.attributes)
+    return LogEvent(
+        event_id=event.event_id,
+        sequence=event.sequence,
+        type=event.type,
+        thread_id=event.thread_id,
+        turn_id=event.turn_id,
+        run_id=event.run_id,
+        links=tuple(LogLink(link.relation, link.id) for link in event.links),
+        attributes={name: value for name, value in attributes.items() if value is not None},
+        content=Raw(content) if isinstance(content, bytes) else UNSET,
+    )
+
+
+class _Outcomes:
+    """Hands outcomes from the follower's thread to the submitter, once there is one."""
+
+    def __init__(self) -> None:
+        self.submitter: Submitter | None = None
+
+    def __call__(self, outcomes: Sequence[Outcome]) -> None:
+        if self.submitter is not None:
+            self.submitter.settle_from_thread(outcomes)
+
+
+@asynccontextmanager
+async def direct_transport(settings: Settings, api_key: str) -> AsyncIterator[DirectTransport]:
+    """A transport for as long as an import takes. `api_key` says for whom, as it would at a gateway.
+
+    Raises `NotPermitted`, `Misconfigured` (topics, keyring) and `BrokerUnavailable`.
+    """
+    await asyncio.to_thread(verify, settings)
+    with ExitStack() as stack:
+        principal = await asyncio.to_thread(_principal, settings, api_key)
+        keyring = open_local_keyring(settings.data_dir / "keyring")
+        stack.callback(keyring.close)
+        commands = CommandLog(settings, _ROLE)
+        stack.callback(commands.close)
+        reply_to, handed_on = new_reply_to(settings.instance), _Outcomes()
+        outcomes = OutcomeFollower(settings, _ROLE, reply_to, handed_on)
+        stack.callback(outcomes.close)
+        owners = OwnerClient(settings, internal_token(settings.data_dir))
+        stack.callback(owners.close)
+        handed_on.submitter = submitter = Submitter(commands, reply_to, timeout_s=settings.request_timeout_s)
+        sealer = Sealer(keyring, cache_seconds=settings.lease_s)
+        composer = CommandComposer(keyring, sealer, timeout_s=settings.request_timeout_s, cache_seconds=settings.lease_s)
+        yield DirectTransport(
+            settings,
+            principal,
+            composer=composer,
+            submitter=submitter,
+            owners=owners,
+            sealer=sealer,
+            letters=commands,
+            partition_of=commands.partition_of,
+        )
+
+
+def _principal(settings: Settings, api_key: str) -> Principal:
+    follower = CompactedFollower(settings, _ROLE, Topics(settings.topic_prefix).config)
+    try:
+        follower.wait_fresh(settings.request_timeout_s)
+        return KeyTable(follower).principal(api_key, now_us())
+    finally:
+        follower.close()

@@ -8,20 +8,22 @@ PYTEST ?= $(BIN)/python -m pytest
 SOURCES := pyproject.toml constraints.txt connectors/client/pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test demo up test check fmt soak bench clean
+.PHONY: help setup setup-taps setup-test demo up test check fmt soak bench clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.runtime  ## virtual environment with what the service needs to run
 
+setup-taps: $(VENV)/.taps  ## the same, with Faust for the taps
+
 setup-test: $(VENV)/.test  ## the same, with what tests and checks need
 
-demo: setup  ## the whole show: local Kafka, all roles, sample transcripts in, sessions and events out; leaves nothing running
-	@$(BIN)/session-streams demo
+demo: setup $(if $(TAPS),setup-taps)  ## the whole show: local Kafka, all roles, sample transcripts in, sessions and events out; leaves nothing running (TAPS=1: and a tap)
+	@$(BIN)/session-streams demo $(if $(TAPS),--taps)
 
-up: setup  ## keep it running: local Kafka and all roles; prints addresses and a ready API key; Ctrl-C stops
-	@$(BIN)/session-streams up
+up: setup $(if $(TAPS),setup-taps)  ## keep it running: local Kafka and all roles; prints addresses and a ready API key; Ctrl-C stops (TAPS=1: and a tap)
+	@$(BIN)/session-streams up $(if $(TAPS),--taps)
 
 test: setup-test  ## all tests, on a real local broker
 	@$(PYTEST) $(ARGS)
@@ -53,7 +55,12 @@ $(VENV)/.runtime: $(VENV)/bin/python $(SOURCES)
 	@$(INSTALL) --editable . --editable connectors/client
 	@touch $@
 
+$(VENV)/.taps: $(VENV)/.runtime
+	@echo "installing what the taps need into $(VENV)"
+	@$(INSTALL) --editable '.[taps]' --editable connectors/client
+	@touch $@
+
 $(VENV)/.test: $(VENV)/.runtime
 	@echo "installing what the tests need into $(VENV)"
-	@$(INSTALL) --editable '.[test]' --editable connectors/client
+	@$(INSTALL) --editable '.[test,taps]' --editable connectors/client
 	@touch $@

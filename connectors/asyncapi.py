@@ -31,7 +31,7 @@ _SASL: Final = {
     "GSSAPI": "gssapi",
     "OAUTHBEARER": "oauth2",
 }
-_GROUPS: Final = frozenset({"authority", "projector"})
+_GROUPS: Final = frozenset({"authority", "projector", "graph"})
 """Roles that read as a consumer group of their name; the others assign themselves every partition."""
 
 
@@ -51,7 +51,7 @@ _STATE: Final = ("session", "thread", "turn", "run", "attempt", "wait", "approva
 _BY_KEY: Final = "murmur2 of the key"
 _CHANNELS: Final = {
     "sessions.commands": _Channel("Commands", ("command",), f"^sess_{_HEX}$", _BY_KEY, ("gateway",), ("authority",)),
-    "sessions.events": _Channel("Accepted events", ("event",), f"^sess_{_HEX}$", _BY_KEY, ("authority",), ("projector",), True),
+    "sessions.events": _Channel("Accepted events", ("event",), f"^sess_{_HEX}$", _BY_KEY, ("authority",), ("projector", "graph"), True),
     "sessions.outcomes": _Channel("Outcomes of commands", ("outcomes",), "^.+$", "that of the command", ("authority",), ("gateway",), True),
     "sessions.state": _Channel(
         "State of sessions, as the authority keeps it",
@@ -60,6 +60,15 @@ _CHANNELS: Final = {
         "that of the session's events",
         ("authority",),
         ("authority",),
+        True,
+    ),
+    "sessions.graph": _Channel(
+        "Execution graphs",
+        ("graph/node", "graph/edge", "graph/gap", "graph/head", "graph/progress"),
+        f"^(sess_{_HEX}/[^/]+|~progress/[0-9]+)$",
+        "that of the session's events",
+        ("graph",),
+        ("graph",),
         True,
     ),
     "sessions.deadletter": _Channel(
@@ -190,7 +199,7 @@ def _operations(topics: Mapping[str, TopicSpec], prefix: str) -> Iterator[tuple[
                     "channel": {"$ref": f"#/channels/{name}"},
                     "title": f"{role} {'writes' if action == 'send' else 'reads'} {spec.name}",
                 }
-                if action == "receive" and role in _GROUPS and name != "sessions.state":
+                if action == "receive" and role in _GROUPS and role not in channel.writers:
                     group = {"type": "string", "const": f"{prefix}{role}"}
                     operation["bindings"] = {"kafka": {"groupId": group, "bindingVersion": _BINDING}}
                 yield f"{role}.{action}.{name}", operation

@@ -98,6 +98,13 @@ class Codec:
             return Decoded(subject, version, _read(stream, schema))
         return Decoded(subject, version, self._resolve(stream, subject, version))
 
+    def decode_as_written(self, value: bytes) -> Decoded:
+        """As `decode`, with the record as the schema that it was written with has it. Raises `Undecodable`."""
+        subject, version, _ = self._reader(value)
+        stream = BytesIO(value)
+        stream.seek(HEADER_BYTES)
+        return Decoded(subject, version, _read(stream, self._schema(subject, version)))
+
     def decode_as(self, subject: str, value: bytes) -> dict[str, Any]:
         """The record of a value that must be of `subject`. Raises `Undecodable`."""
         if self.subject_of(value) != subject:
@@ -216,6 +223,7 @@ encode = _codec.encode
 encode_body = _codec.encode_body
 decode = _codec.decode
 decode_as = _codec.decode_as
+decode_as_written = _codec.decode_as_written
 decode_body = _codec.decode_body
 subject_of = _codec.subject_of
 is_current = _codec.is_current

@@ -60,10 +60,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         for row in [columns, *rows]:
             print("\t".join(row))
         return
-    table = Table(*(escape(column) for column in columns), title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        # The first names the row and is there to be copied: it is never cut.
+        table.add_column(escape(column), no_wrap=index == 0, overflow="fold", min_width=_width(rows, index))
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
     Console().print(table)
+
+
+def _width(rows: Sequence[Sequence[str]], index: int) -> int | None:
+    return max((len(row[0]) for row in rows), default=None) if index == 0 else None
 
 
 class Reporter(Protocol):

@@ -1,7 +1,7 @@
 """`demo`: the whole show in a temporary folder, from an empty cluster to events read back; nothing of it stays.
 
 1 a local Kafka and all roles      4 events, and one of them opened
-2 the samples go in, and again     5 the throughput reached
+2 the samples go in, and again     5 the throughput reached; what a tap counted of it
 3 the sessions with their counts   6 everything stops
 """
 
@@ -22,6 +22,7 @@ from connectors.cli.found import Gateway, Up
 from connectors.cli.ingesting import IngestOptions, ingest, tell
 from connectors.cli.interrupts import Stopped, raising
 from connectors.cli.local import LocalInstallation, LocalOptions
+from connectors.cli.taps import show_tap, wait_for_tap
 from connectors.sources.samples import FOLDER as SAMPLES
 from session_streams import AsyncClient, Client, Event
 from streams.settings import Settings
@@ -31,12 +32,14 @@ _WRITERS: Final = 4
 _BATCH_EVENTS: Final = 500
 _BATCHES: Final = 60
 _CONTENT_BYTES: Final = 1000
+_TAP_TIMEOUT_S: Final = 60.0
 
 
-def run_demo(settings: Settings) -> int:
+def run_demo(settings: Settings, *, taps: bool = False) -> int:
     """Returns 0 where everything held, 1 where a count did not, once nothing runs any more. Raises StreamsError."""
     folder = Path(tempfile.mkdtemp(prefix="session-streams-demo-"))
-    installation = LocalInstallation(LocalOptions(settings=replace(settings, data_dir=folder, topic_prefix=""), port=0), _step)
+    options = LocalOptions(settings=replace(settings, data_dir=folder, topic_prefix=""), port=0, taps=taps)
+    installation = LocalInstallation(options, _step)
     with raising(installation.kill):
         try:
             started_s = time.monotonic()
@@ -71,6 +74,9 @@ def _show(up: Up) -> int:
     _head(f"Throughput: {_WRITERS} writers, batches of {_BATCH_EVENTS} events of {_CONTENT_BYTES} bytes, over HTTP")
     events, seconds = asyncio.run(_load(up))
     print(f"{events:,} events accepted, exactly once, in {seconds:.1f} s: {events / seconds:,.0f} events/s")
+    if up.tap is not None:
+        _head(f"What the tap counted ({up.tap})")
+        show_tap(wait_for_tap(up.tap, events=events + first.report.events, timeout_s=_TAP_TIMEOUT_S), as_json=False)
     return OK if first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 else REFUSED
 
 

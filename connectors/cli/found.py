@@ -29,6 +29,7 @@ class Up(Struct, frozen=True, kw_only=True):
     partitions: int
     replication: int
     pid: int
+    tap: str | None = None
 
 
 class Gateway(Struct, frozen=True):

@@ -1,8 +1,9 @@
 """Everything on one machine: Kafka (unless one is named), topics, a ready key, and each role as a process of its own.
 
 In order: the lock on the data folder, Kafka, topics, the key, the roles; ready once both groups have taken all their
-partitions and the gateway answers. `stop` goes backwards: the gateway first, so that nothing is accepted that nobody
-decides, Kafka last. A killed `up` takes its children with it (see `offspring`).
+partitions and the gateway answers (a tap is not waited for: it reads the whole log first). `stop` goes backwards: the
+gateway first, so that nothing is accepted that nobody decides, Kafka last. A killed `up` takes its children with it (see
+`offspring`).
 """
 
 import fcntl
@@ -24,6 +25,7 @@ from connectors.cli.found import Up
 from connectors.cli.kafka import LocalKafka
 from connectors.cli.ports import free_ports, is_free
 from connectors.cli.supervise import Program, Supervisor
+from connectors.cli.taps import TAP_PORT, require_taps, tap_url
 from connectors.edge.keys import KeyAdministration, digest_of
 from streams.errors import BrokerUnavailable, Fatal, Misconfigured, StreamsError
 from streams.log import topics
@@ -34,6 +36,7 @@ from streams.settings import Settings
 GATEWAY_PORT: Final = 8700
 """Where people expect the gateway; another free one where this is taken and none was asked for."""
 _READY_TIMEOUT_S: Final = 90.0
+_BROKER_TIMEOUT_S: Final = 10.0
 _LOCAL_SCOPES: Final = ("admin",)
 
 
@@ -46,6 +49,7 @@ class LocalOptions:
     kafka_nodes: int = 1
     host: str = "127.0.0.1"
     port: int | None = None
+    taps: bool = False
 
 
 class _Kept(Struct, frozen=True, kw_only=True):
@@ -76,9 +80,11 @@ class LocalInstallation:
 
     def start(self) -> Up:
         """Returns once everything answers. Raises StreamsError; what was started by then is stopped by `stop`."""
+        if self._options.taps:
+            require_taps()
         self._take_lock()
         self._start_kafka()
-        for name in topics.apply(self._settings):
+        for name in topics.apply(self._settings, timeout_s=_BROKER_TIMEOUT_S):
             self._say(f"created topic {name}")
         kept = self._kept()
         before = self._members()
@@ -88,6 +94,9 @@ class LocalInstallation:
             "projector": ["--port", str(kept.projector_port)],
             "gateway": ["--host", self._options.host, "--port", str(port)],
         }
+        tap = self._tap_port() if self._options.taps else None
+        if tap is not None:
+            roles["tap"] = ["--host", self._options.host, "--port", str(tap)]
         self._supervisor = Supervisor([self._program(role, arguments) for role, arguments in roles.items()], self._say)
         self._supervisor.start()
         url = f"http://{self._options.host}:{port}"
@@ -101,6 +110,7 @@ class LocalInstallation:
             partitions=self._settings.partitions,
             replication=self._settings.replication,
             pid=os.getpid(),
+            tap=tap_url(self._options.host, tap) if tap is not None else None,
         )
         found.write_up(self._settings.data_dir, up)
         return up
@@ -200,6 +210,9 @@ class LocalInstallation:
         if asked != 0 and not is_free(asked, self._options.host):
             raise Misconfigured(f"port {asked} is taken: give another --port, or 0 for any free one")
         return asked or free_ports(1)[0]
+
+    def _tap_port(self) -> int:
+        return TAP_PORT if self._options.port != 0 and is_free(TAP_PORT, self._options.host) else free_ports(1)[0]
 
     def _program(self, role: str, arguments: list[str]) -> Program:
         logs = self._settings.data_dir / "logs"

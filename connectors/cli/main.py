@@ -3,12 +3,18 @@
 import logging
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
 from connectors.cli import administration, found, logs, usage
 from connectors.cli.console import INTERRUPTED, OK, exit_code, remark
+from connectors.cli.interrupts import stop_event
 from connectors.cli.options import Broker, DataDir, Host, Json, LogFile
 from streams.errors import StreamsError
 
@@ -61,6 +67,7 @@ def up(
         int | None, typer.Option(help="Of the gateway; 0 takes a free one. Default: 8700, or a free one where that is taken.")
     ] = None,
     kafka_nodes: Annotated[int, typer.Option(help="Of the local Kafka: 1 or 3.")] = 1,
+    taps: Annotated[bool, typer.Option("--taps", help="And a tap: live tables at /tap/. Needs the extra `taps`.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run everything on this machine: a local Kafka unless --broker, and all roles. Ctrl-C stops."""
@@ -68,17 +75,35 @@ def up(
     from connectors.cli.up import run_up
 
     logs.configure()
-    options = LocalOptions(settings=found.settings_of_up(data_dir), broker=broker, kafka_nodes=kafka_nodes, host=host, port=port)
+    settings = found.settings_of_up(data_dir)
+    options = LocalOptions(settings=settings, broker=broker, kafka_nodes=kafka_nodes, host=host, port=port, taps=taps)
     raise typer.Exit(run_up(options, as_json=as_json))
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    taps: Annotated[bool, typer.Option("--taps", help="And a tap, with its tables. Needs the extra `taps`.")] = False,
+) -> None:
     """The whole show: a local Kafka and all roles, sample transcripts in, sessions and events out. Leaves nothing behind."""
     from connectors.cli.demo import run_demo
 
     logs.configure(level=logging.WARNING)
-    raise typer.Exit(run_demo(found.settings_of_up(None)))
+    raise typer.Exit(run_demo(found.settings_of_up(None), taps=taps))
+
+
+@contextmanager
+def _role(name: str, log_file: Path | None) -> Iterator[threading.Event]:
+    """Logs, the event that a signal sets, and a last line in the log that says why the role ended where nobody asked."""
+    logs.configure(log_file)
+    with stop_event() as stop:
+        try:
+            yield stop
+        except StreamsError as error:
+            structlog.get_logger(__name__).error("role_ended", role=name, code=error.code, reason=error.detail)
+            raise
+        except Exception:
+            structlog.get_logger(__name__).exception("role_failed", role=name)
+            raise
 
 
 @app.command()
@@ -89,11 +114,9 @@ def authority(
     crash_at: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run one authority: it decides what becomes an event, for its share of the partitions."""
-    from connectors.cli.interrupts import stop_event
     from connectors.cli.roles import run_authority
 
-    logs.configure(log_file)
-    with stop_event() as stop:
+    with _role("authority", log_file) as stop:
         run_authority(found.settings(broker=broker, data_dir=data_dir), stop, crash_at=crash_at)
 
 
@@ -106,11 +129,9 @@ def projector(
     log_file: LogFile = None,
 ) -> None:
     """Run one projector: tables of its share of the partitions, and the reads of them."""
-    from connectors.cli.interrupts import stop_event
     from connectors.cli.roles import run_projector
 
-    logs.configure(log_file)
-    with stop_event() as stop:
+    with _role("projector", log_file) as stop:
         run_projector(found.settings(broker=broker, data_dir=data_dir), host, port, stop)
 
 
@@ -123,9 +144,22 @@ def gateway(
     log_file: LogFile = None,
 ) -> None:
     """Run one gateway: the REST interface, which seals content and sends commands."""
-    from connectors.cli.interrupts import stop_event
     from connectors.cli.roles import run_gateway
 
-    logs.configure(log_file)
-    with stop_event() as stop:
+    with _role("gateway", log_file) as stop:
         run_gateway(found.settings(broker=broker, data_dir=data_dir), host, port, stop)
+
+
+@app.command()
+def tap(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the tables' HTTP.")] = 8710,
+    log_file: LogFile = None,
+) -> None:
+    """Run one tap: live tables of sessions, minutes and tools, at /tap/. Needs the extra `taps`."""
+    from connectors.cli.taps import run_tap
+
+    with _role("tap", log_file) as stop:
+        run_tap(found.settings(broker=broker, data_dir=data_dir), host, port, stop)

@@ -10,7 +10,7 @@ from session_streams import Client, Event, Session
 from streams.errors import NotFound
 
 _SNIPPET: Final = 100
-_KINDS_SHOWN: Final = 4
+_KINDS_SHOWN: Final = 3
 
 
 def show_sessions(client: Client, *, limit: int, as_json: bool) -> int:
@@ -20,9 +20,7 @@ def show_sessions(client: Client, *, limit: int, as_json: bool) -> int:
         for session in sessions:
             emit_json(session.raw)
     else:
-        print_table(
-            ["session", "status", "origin", "created", "events", "of which", "source"], [_session_row(session) for session in sessions]
-        )
+        print_table(["session", "status", "created", "events", "of which", "source"], [_session_row(session) for session in sessions])
     return len(sessions)
 
 
@@ -52,16 +50,15 @@ def _session_row(session: Session) -> list[str]:
     counts: Mapping[str, int] = session.raw.get("counts") or {}
     largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{kind} {count:,}" for kind, count in largest[:_KINDS_SHOWN])
-    rest = f", {len(largest) - _KINDS_SHOWN} more kinds" if len(largest) > _KINDS_SHOWN else ""
+    rest = f", {len(largest) - _KINDS_SHOWN} more" if len(largest) > _KINDS_SHOWN else ""
     source: Mapping[str, Any] | None = session.raw.get("source")
     return [
         session.session_id,
         session.status,
-        str(session.raw.get("origin", "")),
-        str(session.raw.get("created_at", "")),
+        str(session.raw.get("created_at", ""))[:19],
         f"{session.sequence:,}",
         shown + rest,
-        "" if source is None else f"{source['kind']}, record {source['index']:,}",
+        str(session.raw.get("origin", "")) if source is None else f"{source['kind']}, record {source['index']:,}",
     ]
 
 
@@ -69,10 +66,9 @@ def event_line(event: Event) -> str:
     """`sequence time type attributes content`, cut to a line. JSON escapes whatever a terminal would obey."""
     at = str(event.raw.get("occurred_at") or event.raw["accepted_at"])
     told = " ".join(f"{name}={value}" for name, value in event.attributes.items() if name in _TOLD)
+    content = "" if event.content is None else _cut(_gist(event.content))
     if event.gap is not None:
         content = f"[content {event.gap.reason}]"
-    else:
-        content = "" if event.content is None else _cut(_gist(event.content))
     return " ".join(part for part in (f"{event.sequence:>6}", at, f"{event.type:<18}", told, content) if part)
 
 

@@ -1,4 +1,4 @@
-"""Composes the authority from settings; the projector and the gateway compose themselves where their servers are.
+"""Composes the authority from settings; projector, graph and gateway compose themselves where their servers are.
 
 A role runs until `stop` is set, or raises the StreamsError that ends it; whoever supervises starts it again.
 """
@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 
 from connectors.gateway.run import run_gateway
+from connectors.owner.graph import run_graph
 from connectors.owner.run import run_projector
 from streams.authority.authority import SessionAuthority
 from streams.custody.sealing import Sealer
@@ -17,7 +18,7 @@ from streams.loop.crash import KillAt
 from streams.loop.loop import Loop
 from streams.settings import Settings
 
-__all__ = ["run_authority", "run_gateway", "run_projector"]
+__all__ = ["run_authority", "run_gateway", "run_graph", "run_projector"]
 
 
 def run_authority(settings: Settings, stop: threading.Event, *, crash_at: str | None = None) -> None:

@@ -22,6 +22,8 @@ _STAYED_UP_S: Final = 30.0
 _TRIES_BEFORE_READY: Final = 3
 _STOP_TIMEOUT_S: Final = 10.0
 _TAIL_LINES: Final = 20
+_OUTPUT_BYTES_MAX: Final = 1024 * 1024
+"""Of what comes out of a program beside its log; it begins anew at a start beyond that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +99,8 @@ class Supervisor:
     def _start(self, each: _Running) -> None:
         program = each.program
         program.output.parent.mkdir(parents=True, exist_ok=True)
-        # What a crash before the log prints: of this start only.
-        program.output.write_bytes(b"")
+        if program.output.exists() and program.output.stat().st_size > _OUTPUT_BYTES_MAX:
+            program.output.write_bytes(b"")
         each.process = start_child(program.argv, output=program.output, environment=program.environment)
         each.started_s, each.due_s = time.monotonic(), None
 

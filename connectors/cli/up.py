@@ -34,6 +34,8 @@ def _announce(up: Up, *, as_json: bool) -> None:
         return
     print(f"gateway  {up.gateway}   (document: {up.gateway}/openapi.json)")
     print(f"broker   {up.broker}")
+    if up.tap is not None:
+        print(f"tap      {up.tap}")
     print(f"API key  {up.api_key}   (workspace {up.workspace_id})")
     sys.stdout.flush()
     remark(

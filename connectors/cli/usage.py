@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,6 +13,8 @@ from connectors.cli.options import ApiKey, Broker, DataDir, Json, Url
 
 if TYPE_CHECKING:
     from session_streams import Client
+
+_PATIENCE_S: Final = 8.0
 
 # Bodies import what they need: every command starts in a fifth of a second, whatever the others bring along.
 
@@ -27,11 +29,12 @@ class ClientFailed(Exception):
 
 @contextmanager
 def _client(url: str | None, api_key: str | None, data_dir: Path | None) -> "Iterator[Client]":
-    from session_streams import ApiError, Client, ConnectionFailed, RateLimited, Unavailable
+    from session_streams import ApiError, Client, ConnectionFailed, RateLimited, Retries, Unavailable
 
     gateway = found.gateway(url=url, api_key=api_key, data_dir=data_dir)
     try:
-        with Client(gateway.url, gateway.api_key) as client:
+        # A person waits: what is only restarting is waited for, what is away is said soon.
+        with Client(gateway.url, gateway.api_key, retries=Retries(total_s=_PATIENCE_S)) as client:
             yield client
     except ConnectionFailed as failed:
         raise ClientFailed(f"{gateway.url} does not answer: {failed}", UNAVAILABLE) from failed

@@ -25,7 +25,7 @@ from streams.errors import Invalid, NotPermitted
 from streams.log.record import encode_draft
 from streams.session.commands import Command, Kind, Report
 from streams.session.events import NO_CONTENT, OMITTED, Attributes, Content, Draft, Link
-from streams.session.ids import derive_command_id, derive_event_id, derive_from_command, derive_session_id, request_digest
+from streams.session.ids import derive_command_id, derive_from_command, derive_session_id, event_ids, request_digest
 
 SEALED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of sealed content in one command."""
@@ -155,10 +155,12 @@ class CommandComposer:
         issued_at = self._clock()
         command_id = self.naming(facts, incoming).command_id
         identity_key = self._identity_key(facts.workspace_id)
-        contents = self._contents(facts, command_id, events, self._expiry_day(facts))
+        event_id = event_ids(command_id)
+        ids = [event_id(index) for index in range(len(events))]
+        contents = self._contents(facts, ids, events, self._expiry_day(facts))
         drafts = tuple(
             Draft(
-                event_id=derive_event_id(command_id, index),
+                event_id=own_id,
                 session_id=facts.session_id,
                 type=event.type,
                 workspace_id=facts.workspace_id,
@@ -175,7 +177,7 @@ class CommandComposer:
                 attributes=event.attributes,
                 content=content,
             )
-            for index, (event, content) in enumerate(zip(events, contents, strict=True))
+            for own_id, event, content in zip(ids, events, contents, strict=True)
         )
         command = Command(
             command_id=command_id,
@@ -194,19 +196,19 @@ class CommandComposer:
         )
         return Composed(command, tuple(encode_draft(draft) for draft in drafts))
 
-    def _contents(self, facts: SessionFacts, command_id: str, events: Sequence[NewEvent], expiry_day: str) -> list[Content]:
+    def _contents(self, facts: SessionFacts, ids: Sequence[str], events: Sequence[NewEvent], expiry_day: str) -> list[Content]:
         if facts.policy_mode == "zdr":
             return [NO_CONTENT if event.content is None else _OMITTED for event in events]
         items = [
             SealItem(
                 workspace_id=facts.workspace_id,
                 session_id=facts.session_id,
-                event_id=derive_event_id(command_id, index),
+                event_id=own_id,
                 subject_id=facts.subject_id,
                 expiry_day=expiry_day,
                 json_text=event.content,
             )
-            for index, event in enumerate(events)
+            for own_id, event in zip(ids, events, strict=True)
             if event.content is not None
         ]
         if not items:

@@ -40,4 +40,5 @@ class Principal(Struct, frozen=True):
 
 
 def no_session(session_id: str) -> NotFound:
-    return NotFound(f"no session {session_id}")
+    """In the words of `streams.query.queries`, which answers where the session is not there."""
+    return NotFound(f"session {session_id}")

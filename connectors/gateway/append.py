@@ -1,5 +1,6 @@
 """Appends events: one JSON object, or many as NDJSON: one command, all or nothing. The hottest route."""
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,9 +14,10 @@ from connectors.gateway.answers import Answer, Changed, Sequence, microseconds_o
 from connectors.gateway.bodies import content_text
 from connectors.gateway.call import JSON, NDJSON, Call, parse
 from connectors.gateway.changes import run_sequence_of
+from connectors.gateway.limits import check_text
 from connectors.gateway.problems import STATUS
 from connectors.gateway.route import Route
-from connectors.gateway.service import Gateway
+from connectors.gateway.service import INLINE_BYTES_MAX, Gateway
 from connectors.gateway.settings import GatewaySettings
 from streams.errors import Invalid, NotPermitted
 from streams.session.events import FAMILIES, FREELY_APPENDED, Attributes, Link, family_of
@@ -36,15 +38,19 @@ class Appended(Changed, kw_only=True, forbid_unknown_fields=True):
     event_ids: list[f.EventId]
 
 
-async def append(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
+async def append(gateway: Gateway, call: Call, query: bodies.NoQuery) -> Answer:
     media_type = call.require_media_type((JSON, NDJSON))
     text = await call.read_body()
     facts = await gateway.facts_of(call, call.path["session_id"])
-    events = parse_events(text, media_type, gateway.limits)
+    parsing = partial(parse_events, text, media_type, gateway.limits)
+    events = await gateway.in_thread(parsing) if len(text) > INLINE_BYTES_MAX else parsing()
     report = call.report()
     importing = may_append(call.principal, events, reporting=report is not None)
 
-    outcome, naming = await gateway.carry_out(call, facts, lambda naming: resolved(events, naming), report=report, importing=importing)
+    def build(naming: Naming) -> list[NewEvent]:
+        return resolved(events, naming)
+
+    outcome, _, event_ids = await gateway.carry_out(call, facts, build, report=report, importing=importing)
     gateway.metrics.events.inc(len(events))
     appended = Appended(
         session_id=facts.session_id,
@@ -53,7 +59,7 @@ async def append(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
         run_sequence=run_sequence_of(outcome),
         first_sequence=outcome.first_sequence,
         last_sequence=outcome.last_sequence,
-        event_ids=[derive_event_id(naming.command_id, index) for index in range(len(events))],
+        event_ids=event_ids,
     )
     return told(200, appended, outcome)
 
@@ -67,7 +73,22 @@ def parse_events(text: bytes, media_type: str, limits: GatewaySettings) -> list[
         raise Invalid("the body holds no event", code="request.malformed")
     if len(lines) > limits.events_max:
         raise Invalid(f"more than {limits.events_max} events", code="request.too_large")
-    return [_new_event(parse(line, _event, limits.json_depth_max, f"line {number}: "), f"line {number}: ") for number, line in lines]
+    sound = _is_sound(text, limits.json_depth_max)
+    return [_line(line, number, None if sound else limits.json_depth_max) for number, line in lines]
+
+
+def _is_sound(text: bytes, depth_max: int) -> bool:
+    """Whether all lines pass what is looked at before they are parsed. One that does not is found by looking again."""
+    try:
+        check_text(text, depth_max)
+    except Invalid:
+        return False
+    return True
+
+
+def _line(line: bytes, number: int, depth_max: int | None) -> NewEvent:
+    place = f"line {number}: "
+    return _new_event(parse(line, _event, depth_max, place), place)
 
 
 def may_append(principal: Principal, events: list[NewEvent], *, reporting: bool) -> bool:
@@ -124,7 +145,9 @@ def _typed_attributes(body: bodies.EventBody, place: str) -> Attributes | None:
     try:
         given = _attributes[family].decode(text)
     except msgspec.ValidationError as error:
-        raise Invalid(f"{place}{str(error).replace('`$', '`$.attributes')}") from error
+        told = str(error)
+        where = told.replace("`$", "`$.attributes") if "`$" in told else f"{told} - at `$.attributes`"
+        raise Invalid(place + where) from error
     values = structs.asdict(given)
     for name in f.TIMES & values.keys():
         if values[name] is not None:

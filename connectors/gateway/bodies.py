@@ -202,6 +202,23 @@ class EventsQuery(Body, frozen=True):
     replay_only: bool = False
 
 
+class ExportQuery(Body, frozen=True):
+    """An export that broke off goes on at `from_sequence` with the `end_sequence` that its header named."""
+
+    from_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)] = 1
+    end_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)] | None = None
+
+
+class GraphQuery(Body, frozen=True):
+    """`through_sequence`: as it was when the session was there. `around`: only what lies within `depth` edges of a node.
+    `format` goes before the header Accept."""
+
+    through_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)] | None = None
+    around: f.NodeId | None = None
+    depth: Annotated[int, Meta(ge=0, le=20)] = 2
+    format: Literal["json", "mermaid", "dot", "svg"] | None = None
+
+
 def content_text(content: Any) -> bytes | None:
     """The JSON text as it came, or None where there is none."""
     return None if content is UNSET else bytes(content)

@@ -178,9 +178,13 @@ def valid_path(parameters: dict[str, str]) -> bool:
     return True
 
 
-def parse(text: bytes, decoder: "msgspec.json.Decoder[T]", depth_max: int, place: str = "") -> T:
-    """Decodes JSON of a known shape. Raises `Invalid`: request.malformed where it is no JSON, else request.invalid."""
-    check_text(text, depth_max, place)
+def parse(text: bytes, decoder: "msgspec.json.Decoder[T]", depth_max: int | None, place: str = "") -> T:
+    """Decodes JSON of a known shape. `depth_max` is None for text that was checked already.
+
+    Raises `Invalid`: request.malformed where it is no JSON, else request.invalid.
+    """
+    if depth_max is not None:
+        check_text(text, depth_max, place)
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:

@@ -46,7 +46,7 @@ async def append_one(
 ) -> Done:
     """`build` is None for a renewal, which appends nothing. Raises what `facts_of` and `carry_out` of the gateway raise."""
     facts = await gateway.facts_of(call, call.path["session_id"])
-    outcome, naming = await gateway.carry_out(
+    outcome, naming, _ = await gateway.carry_out(
         call, facts, lambda naming: [] if build is None else [build(naming)], kind=kind, report=report, lease_ms=lease_ms
     )
     return Done(facts, outcome, naming, gateway.position_text(facts.session_id, outcome.position_offset))

@@ -44,7 +44,9 @@ class Endpoint:
             return
         finally:
             call.release()
-        gateway.metrics.observe(self.route.name, answer.status, time.perf_counter() - began)
+        # How long a stream was followed says nothing of how fast it was answered.
+        seconds = time.perf_counter() - began if isinstance(answer, Answer) else None
+        gateway.metrics.observe(self.route.name, answer.status, seconds)
 
     async def _answer(self, call: Call) -> Sendable:
         try:

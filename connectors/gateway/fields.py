@@ -41,6 +41,14 @@ CallId = _identifier("call")
 ChildId = _identifier("chld")
 AnyId = Annotated[str, Meta(pattern=rf"^({'|'.join(PREFIXES)})_[0-9a-f]{{32}}$(?!\n)", max_length=40)]
 LinkTarget = Annotated[str, Meta(pattern=rf"^(({'|'.join(PREFIXES)})_[0-9a-f]{{32}}|\$(0|[1-9][0-9]{{0,4}}))$(?!\n)", max_length=40)]
+NodeId = Annotated[
+    str,
+    Meta(
+        pattern=rf"^({'|'.join(PREFIXES)})_[0-9a-f]{{32}}(\.[a-z0-9][a-z0-9_.-]{{0,63}})?$(?!\n)",
+        max_length=105,
+        description="Of a node of the graph: the id of what it stands for; an attempt's is <run id>.<generation>",
+    ),
+]
 
 PATH_PARAMETERS: dict[str, tuple[str, Any]] = {
     "session_id": ("sess", SessionId),

@@ -9,6 +9,7 @@ from typing import Final
 from streams.errors import Invalid, Overloaded, Retriable
 
 _BRACKETS: Final = b'"[]{}'
+_ALIKE: Final = bytes.maketrans(b"{}", b"[]")
 _OTHERS: Final = bytes(sorted(set(range(256)) - set(_BRACKETS)))
 _ESCAPE: Final = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
 
@@ -49,21 +50,20 @@ class Budget:
 
 
 def depth_exceeds(text: bytes, limit: int) -> bool:
-    """Whether arrays and objects nest deeper than `limit` levels. False for text that is not JSON: a parser tells."""
+    """Whether arrays and objects nest deeper than `limit` levels, or some do not match."""
     if text.count(b"[") + text.count(b"{") <= limit:
         return False
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside = b"".join(text.translate(None, _OTHERS).split(b'"')[::2])
+    # Objects and arrays look alike from here on; which closes which is the parser's.
+    outside = b"".join(text.translate(_ALIKE, _OTHERS).split(b'"')[::2])
     for _ in range(limit):
         # Takes away the innermost level of every branch at once.
-        peeled = outside.replace(b"[]", b"").replace(b"{}", b"")
-        if not peeled:
-            return False
+        peeled = outside.replace(b"[]", b"")
         if len(peeled) == len(outside):
-            return True
+            break
         outside = peeled
-    return True
+    return bool(outside)
 
 
 def check_text(text: bytes, depth_max: int, place: str = "") -> None:

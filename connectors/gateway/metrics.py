@@ -27,9 +27,10 @@ class Metrics:
         self.under_way = Gauge("session_streams_gateway_under_way", "Now under way", ["kind"], registry=self.registry)
         self.ready = Gauge("session_streams_gateway_ready", "1 while the gateway serves", registry=self.registry)
 
-    def observe(self, route: str, status: int, seconds: float) -> None:
+    def observe(self, route: str, status: int, seconds: float | None) -> None:
         self.requests.labels(route, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
+        if seconds is not None:
+            self.seconds.labels(route).observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -75,6 +75,8 @@ def codes_of(route: Route) -> tuple[str, ...]:
     if route.change and route.name != "store_dead_letter":
         codes |= {"request.idempotency_mismatch", "request.expired", "service.outcome_unknown"}
         codes |= {"resource.not_found", "runtime.session_closed", "runtime.sequence_conflict"}
+    if route.name == "read_graph":
+        codes |= {"graph.too_large"}
     if route.name == "create_session":
         codes |= {"auth.subject", "runtime.already_exists"}
     return tuple(sorted(codes))
@@ -105,9 +107,11 @@ def _responses(route: Route) -> dict[str, Any]:
     if route.answer is not None:
         content = {"application/json": {"schema": {"$ref": _REF.format(name=route.answer.__name__)}}}
     else:
-        content = {"text/plain": {"schema": {"type": "string"}}}
+        content = {route.media_type or "text/plain": {"schema": {"type": "string"}}}
     if route.name == "read_events":
         content[EVENT_STREAM] = {"schema": {"type": "string", "description": "id: sequence, event: type, data: an EventView"}}
+    for media_type in route.other_media_types:
+        content[media_type] = {"schema": {"type": "string"}}
     success: dict[str, Any] = {"description": route.summary, "content": content}
     if route.change:
         success["headers"] = _ANSWER_HEADERS

@@ -35,7 +35,7 @@ async def readyz(gateway: Gateway, call: Call, _: NoQuery) -> Answer:
 
 async def metrics_text(gateway: Gateway, call: Call, _: NoQuery) -> Answer:
     counts = gateway.metrics
-    for budget in (gateway.changes, gateway.reads, gateway.followers, gateway.bodies):
+    for budget in (gateway.changes, gateway.reads, gateway.followers, gateway.exports, gateway.bodies):
         counts.under_way.labels(budget.what).set(budget.taken)
     counts.ready.set(0 if gateway.missing() else 1)
     return Answer(200, counts.text(), [], metrics.MEDIA_TYPE)

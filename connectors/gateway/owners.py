@@ -116,7 +116,7 @@ class OwnerClient:
             return await self._ask(partition, "sessions", question, _sessions_page, deadline_s)
 
         if position is not None and position.partition >= self._partitions:
-            raise Invalid(f"position {position}: no such partition")
+            raise Invalid(f"position {position}: no such partition", code="request.malformed")
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(part(partition)) for partition in range(self._partitions)]

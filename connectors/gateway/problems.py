@@ -54,6 +54,7 @@ STATUS: Final[dict[str, int]] = {
     "request.too_large": 413,
     "request.unsupported_media_type": 415,
     "request.invalid": 422,
+    "graph.too_large": 422,
     "request.rate_limited": 429,
     "service.internal": 500,
     # Not decided in time, so nothing came of it: the same request may be sent again.

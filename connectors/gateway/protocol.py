@@ -10,7 +10,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from connectors.gateway.problems import answer_to
 from connectors.gateway.settings import GatewaySettings
+from streams.errors import Invalid
 
 
 def bounded_protocol(limits: GatewaySettings) -> type[HttpToolsProtocol]:
@@ -52,6 +54,12 @@ def bounded_protocol(limits: GatewaySettings) -> type[HttpToolsProtocol]:
             self._in_headers = False
             self._forget_timer()
             super().on_headers_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            answer = answer_to(Invalid(msg, code="request.malformed"))
+            head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {answer.content_type}\r\ncontent-length: {len(answer.body)}\r\n"
+            self.transport.write(head.encode() + b"connection: close\r\n\r\n" + answer.body)
+            self.transport.close()
 
         def _expect_headers(self) -> None:
             self._in_headers = True

@@ -28,7 +28,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """`answer` is the JSON of `status`. `scope` is None for routes that anybody may ask.
 
     `change`: it needs an Idempotency-Key and leads to a command. `report`: whether a worker's report is read. `refusals`:
-    the codes of runtime.* that its command may meet. `reads_body_itself`: the handler decodes the body.
+    the codes of runtime.* that its command may meet. `reads_body_itself`: the handler decodes the body. `media_type`: of an answer
+    that is no JSON. `other_media_types`: in which the same answer may be asked for as text.
     """
 
     method: Literal["GET", "POST"]
@@ -45,3 +46,5 @@ class Route(Struct, frozen=True, kw_only=True):
     report: Literal["none", "optional", "required"] = "none"
     refusals: tuple[str, ...] = ()
     reads_body_itself: bool = False
+    media_type: str | None = None
+    other_media_types: tuple[str, ...] = ()

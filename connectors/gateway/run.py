@@ -11,6 +11,7 @@ from connectors.edge.compose import CommandComposer
 from connectors.edge.keys import KeyTable
 from connectors.edge.submit import Submitter, new_reply_to
 from connectors.gateway.app import GatewayApplication
+from connectors.gateway.graph_owners import GraphOwnerClient
 from connectors.gateway.owners import OwnerClient
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
@@ -99,7 +100,7 @@ def run_gateway(
                 commands, reply_to, timeout_s=settings.request_timeout_s,
                 commands_max=bounds.commands_max, bytes_max=bounds.commands_bytes_max,
             )  # fmt: skip
-            owners = OwnerClient(settings, token)
+            owners, graph_owners = OwnerClient(settings, token), GraphOwnerClient(settings, token)
             gateway = Gateway(
                 settings=settings,
                 limits=bounds,
@@ -108,6 +109,7 @@ def run_gateway(
                 submitter=submitter,
                 sealer=sealer,
                 owners=owners,
+                graph_owners=graph_owners,
                 dead_letters=commands,
                 partition_of=commands.partition_of,
                 missing=missing,
@@ -118,6 +120,7 @@ def run_gateway(
                 yield gateway
             finally:
                 owners.close()
+                graph_owners.close()
                 gateway.pool.shutdown(wait=False, cancel_futures=True)
 
         server = WebServer(GatewayApplication(opened), host, port, name=_ROLE, http=bounded_protocol(bounds))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from connectors.edge.compose import CommandComposer, Naming, NewEvent, SessionFacts
 from connectors.edge.keys import KeyTable, now_us
@@ -25,6 +25,7 @@ from streams.errors import Retriable, StreamsError
 from streams.log.position import Position
 from streams.log.topics import Topics
 from streams.projections.sessions import SessionRow
+from streams.query.graphs import GraphPage
 from streams.query.pages import EventsPage, SessionsPage
 from streams.session.commands import Kind, Report
 from streams.session.dead_letters import DeadLetter
@@ -33,8 +34,8 @@ from streams.settings import Settings
 
 T = TypeVar("T")
 
-_INLINE_BYTES_MAX = 32 * 1024
-"""Sealing and encoding this much costs about as much as the way to a thread and back."""
+INLINE_BYTES_MAX: Final = 32 * 1024
+"""Parsing or sealing this much costs about as much as the way to a thread and back."""
 
 
 class Owners(Protocol):
@@ -51,6 +52,15 @@ class Owners(Protocol):
         self, workspace_id: str, session_id: str, *, after: int, limit: int, max_bytes: int, wait_ms: int = 0,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> EventsPage: ...  # fmt: skip
+
+
+class GraphOwners(Protocol):
+    """What `connectors.gateway.graph_owners.GraphOwnerClient` offers, and raises."""
+
+    async def graph(
+        self, workspace_id: str, session_id: str, *, node_id: str | None, depth: int, nodes_max: int, items_max: int,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> GraphPage: ...  # fmt: skip
 
 
 class DeadLetters(Protocol):
@@ -110,6 +120,7 @@ class Gateway:
     submitter: Submitter
     sealer: Sealer
     owners: Owners
+    graph_owners: GraphOwners
     dead_letters: DeadLetters
     partition_of: Callable[[str], int]
     missing: Callable[[], list[str]] = list
@@ -125,6 +136,8 @@ class Gateway:
         self.changes = Budget(limits.commands_max, "changes")
         self.reads = Budget(limits.reads_max, "reads")
         self.followers = Budget(limits.followers_max, "event streams")
+        self.graphs = Budget(limits.graphs_max, "graphs")
+        self.exports = Budget(limits.exports_max, "exports")
         self.bodies = Budget(limits.commands_bytes_max, "bytes of requests")
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
         self.commands_topic = Topics(self.settings.topic_prefix).commands
@@ -165,8 +178,8 @@ class Gateway:
         report: Report | None = None,
         lease_ms: int | None = None,
         importing: bool = False,
-    ) -> tuple[Outcome, Naming]:
-        """Seals and sends what `build` makes, and waits: the accepted outcome, and the names that it was given.
+    ) -> tuple[Outcome, Naming, list[str]]:
+        """Seals and sends what `build` makes, and waits: the accepted outcome, the names, the ids of the events sent.
 
         Raises `Refused`, `OutcomeUnknown`, `Overloaded`, and what composing raises.
         """
@@ -179,7 +192,7 @@ class Gateway:
             self.composer.compose, incoming, facts, events,
             kind=kind, report=report, expected_sequence=expected, lease_ms=lease_ms, importing=importing,
         )  # fmt: skip
-        blocks = len(call.body) > _INLINE_BYTES_MAX or self.composer.needs_keyring(facts, events)
+        blocks = len(call.body) > INLINE_BYTES_MAX or self.composer.needs_keyring(facts, events)
         composed = await self.in_thread(compose) if blocks else compose()
         try:
             outcome = await self.submitter.submit(composed)
@@ -189,4 +202,4 @@ class Gateway:
         self.metrics.submissions.labels(outcome.code or outcome.status).inc()
         if outcome.status != ACCEPTED:
             raise Refused(outcome)
-        return outcome, naming
+        return outcome, naming, [draft.event_id for draft in composed.command.drafts]

@@ -100,7 +100,7 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> An
     def events(_: Naming) -> list[NewEvent]:
         return [NewEvent(type="session.created", attributes=attributes, content=content_text(body.metadata))]
 
-    outcome, _ = await gateway.carry_out(call, facts, events, importing=importing)
+    outcome, _, _ = await gateway.carry_out(call, facts, events, importing=importing)
     if outcome.repeated:
         # What was pinned then may differ from what would be pinned now.
         facts = await gateway.facts_of(call, facts.session_id)

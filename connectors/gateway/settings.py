@@ -33,6 +33,12 @@ class GatewaySettings:
     """Read requests under way at once."""
     followers_max: int = 512
     """Open event streams."""
+    exports_max: int = 32
+    """Under way at once."""
+    export_patience_s: float = 20.0
+    """How long an export that has begun waits for an owner of its session."""
+    export_stall_s: float = 60.0
+    """How long an export waits for a caller who does not read."""
     heartbeat_s: float = 10.0
     """Silence on an event stream before a comment is sent, and how often its key is looked at again."""
     position_wait_s: float = 5.0
@@ -41,8 +47,22 @@ class GatewaySettings:
     """Of sealed events in one page."""
     facts_max: int = 100_000
     """Sessions whose workspace, subject and policy are remembered."""
-    threads: int = 4
-    """For the keyring and for large bodies."""
+    graphs_max: int = 8
+    """Answers of graphs under way at once."""
+    graph_items_max: int = 20_000
+    """Nodes, edges and gaps of a whole graph; what is larger is read in parts."""
+    graph_around_max: int = 500
+    """Nodes of a neighbourhood."""
+    graph_events_max: int = 200_000
+    """Folded for a graph as it was."""
+    graph_fold_s: float = 20.0
+    """How long folding them may take."""
+    graph_drawn_nodes_max: int = 2000
+    graph_drawn_edges_max: int = 6000
+    graph_layout_s: float = 5.0
+    """How long laying out a drawing may take."""
+    threads: int = 16
+    """For the keyring, whose writes wait for the disk together, and for large bodies."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "GatewaySettings":

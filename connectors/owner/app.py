@@ -1,6 +1,7 @@
 """Internal HTTP of an owner, as plain ASGI: a point read is a dictionary look-up, a RocksDB get and an encoding.
 
     POST /internal/v1/{session, sessions, events, applied}     with the installation's token; see `messages`
+    POST /internal/v1/{graph, applied}                         of an owner of graphs
     GET  /healthz  /readyz  /metrics                           without; counts and positions only
 
 Bounds: the body of a question (64 KiB), the length and bytes of a page, the time of a wait, the number of waiters.
@@ -10,18 +11,21 @@ import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from connectors.owner import metrics
-from connectors.owner.messages import PREFIX, AppliedQuestion, EventsQuestion, SessionQuestion, SessionsQuestion, refusal
+from connectors.owner.messages import PREFIX, AppliedQuestion, EventsQuestion, GraphQuestion, SessionQuestion, SessionsQuestion, refusal
 from connectors.owner.token import HEADER
 from streams.errors import Invalid, NotPermitted, StreamsError
 from streams.log.position import Position
+from streams.projections.graph.handler import ROLE as GRAPH_ROLE
+from streams.projections.projector import ROLE
 from streams.projections.tables import Tables
 from streams.query.freshness import Freshness
+from streams.query.graphs import GraphReads
 from streams.query.reads import Reads
 
 Scope = MutableMapping[str, Any]
@@ -35,27 +39,32 @@ _QUESTION_BYTES_MAX: Final = 64 * 1024
 _LIMIT_MAX: Final = 5000
 _PAGE_BYTES_MAX: Final = 16 << 20
 _WAIT_S_MAX: Final = 60.0
+_DEPTH_MAX: Final = 100
+_ITEMS_MAX: Final = 100_000
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class OwnerApplication:
-    """Serves `reads` in its own loop, to which it binds `freshness` at start-up."""
+class Applied(Protocol):
+    """What every owner answers."""
 
-    def __init__(self, token: str, reads: Reads, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
+    async def applied(self, position: Position, *, wait_s: float) -> None: ...
+
+
+class InternalApplication:
+    """Serves questions in its own loop, to which it binds `freshness` at start-up. Derived classes bring the questions."""
+
+    role = ROLE
+
+    def __init__(self, token: str, applied: Applied, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
         """`joined`: whether the process has its place in the group yet."""
         self._token = token.encode()
-        self._reads = reads
+        self._waits = applied
         self._freshness = freshness
         self._tables = tables
         self._joined = joined
-        self._questions: dict[str, Callable[[bytes, Receive], Awaitable[object]]] = {
-            PREFIX + "session": self._session,
-            PREFIX + "sessions": self._sessions,
-            PREFIX + "events": self._events,
-            PREFIX + "applied": self._applied,
-        }
+        self._questions: dict[str, Callable[[bytes, Receive], Awaitable[object]]] = {PREFIX + "applied": self._applied}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -83,6 +92,53 @@ class OwnerApplication:
         given = next((value for name, value in scope["headers"] if name == HEADER), b"")
         if not hmac.compare_digest(given, self._token):
             raise NotPermitted("the installation's token is missing or wrong", code="auth.invalid")
+
+    async def _applied(self, body: bytes, receive: Receive) -> object:
+        question = _decoded(body, _applied_decoder)
+        await self._waits.applied(Position.parse(question.position), wait_s=_waited(question.wait_s))
+        return None
+
+    async def _operations(self, path: str, send: Send) -> None:
+        if path == "/healthz":
+            await _send(send, 200, b"text/plain", b"alive\n")
+        elif path == "/readyz":
+            tables = self._tables.owned.values()
+            ready = self._joined() and all(table.lease.held for table in tables)
+            state = {
+                "ready": ready,
+                "joined": self._joined(),
+                "partitions": {
+                    str(table.partition): {"position": table.position, "end": table.end, "serving": table.lease.held} for table in tables
+                },
+            }
+            await _send(send, 200 if ready else 503, b"application/json", json.dumps(state).encode())
+        elif path == "/metrics":
+            await _send(send, 200, metrics.CONTENT_TYPE, metrics.text(self._tables, self.role))
+        else:
+            await _send(send, 404, b"text/plain", b"no such path\n")
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._freshness.bind(asyncio.get_running_loop())
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+class OwnerApplication(InternalApplication):
+    """Of a projector: sessions, listings, events."""
+
+    def __init__(self, token: str, reads: Reads, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
+        super().__init__(token, reads, freshness, tables, joined)
+        self._reads = reads
+        self._questions |= {
+            PREFIX + "session": self._session,
+            PREFIX + "sessions": self._sessions,
+            PREFIX + "events": self._events,
+        }
 
     async def _session(self, body: bytes, receive: Receive) -> object:
         question = _decoded(body, _session_decoder)
@@ -117,45 +173,36 @@ class OwnerApplication:
         )
         return await (page if follow_s == 0 else _while_asked(page, receive))
 
-    async def _applied(self, body: bytes, receive: Receive) -> object:
-        question = _decoded(body, _applied_decoder)
-        await self._reads.applied(Position.parse(question.position), wait_s=_waited(question.wait_s))
-        return None
 
-    async def _operations(self, path: str, send: Send) -> None:
-        if path == "/healthz":
-            await _send(send, 200, b"text/plain", b"alive\n")
-        elif path == "/readyz":
-            tables = self._tables.owned.values()
-            ready = self._joined() and all(table.lease.held for table in tables)
-            state = {
-                "ready": ready,
-                "joined": self._joined(),
-                "partitions": {
-                    str(table.partition): {"position": table.position, "end": table.end, "serving": table.lease.held} for table in tables
-                },
-            }
-            await _send(send, 200 if ready else 503, b"application/json", json.dumps(state).encode())
-        elif path == "/metrics":
-            await _send(send, 200, metrics.CONTENT_TYPE, metrics.text(self._tables))
-        else:
-            await _send(send, 404, b"text/plain", b"no such path\n")
+class GraphApplication(InternalApplication):
+    """Of a process that makes graphs."""
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            message = await receive()
-            if message["type"] == "lifespan.startup":
-                self._freshness.bind(asyncio.get_running_loop())
-                await send({"type": "lifespan.startup.complete"})
-            else:
-                await send({"type": "lifespan.shutdown.complete"})
-                return
+    role = GRAPH_ROLE
+
+    def __init__(self, token: str, reads: GraphReads, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
+        super().__init__(token, reads, freshness, tables, joined)
+        self._reads = reads
+        self._questions[PREFIX + "graph"] = self._graph
+
+    async def _graph(self, body: bytes, receive: Receive) -> object:
+        question = _decoded(body, _graph_decoder)
+        return await self._reads.graph(
+            question.workspace_id,
+            question.session_id,
+            node_id=question.node_id,
+            depth=_bounded("depth", question.depth, 0, _DEPTH_MAX),
+            nodes_max=_bounded("nodes_max", question.nodes_max, 1, _ITEMS_MAX),
+            items_max=_bounded("items_max", question.items_max, 1, _ITEMS_MAX),
+            position=_position(question.position),
+            wait_s=_waited(question.wait_s),
+        )
 
 
 _session_decoder = msgspec.msgpack.Decoder(SessionQuestion)
 _sessions_decoder = msgspec.msgpack.Decoder(SessionsQuestion)
 _events_decoder = msgspec.msgpack.Decoder(EventsQuestion)
 _applied_decoder = msgspec.msgpack.Decoder(AppliedQuestion)
+_graph_decoder = msgspec.msgpack.Decoder(GraphQuestion)
 
 
 def _decoded(body: bytes, decoder: "msgspec.msgpack.Decoder[Question]") -> Question:

@@ -4,6 +4,7 @@
     sessions  SessionsQuestion -> SessionsPage
     events    EventsQuestion   -> EventsPage
     applied   AppliedQuestion  -> nil
+    graph     GraphQuestion    -> GraphPage         (of the owners of graphs, which answer this and `applied`)
 
 A refusal is a `Refusal` under the status that `STATUSES` has for its class.
 """
@@ -63,6 +64,19 @@ class EventsQuestion(Struct, frozen=True):
 
 class AppliedQuestion(Struct, frozen=True):
     position: str
+    wait_s: float
+
+
+class GraphQuestion(Struct, frozen=True):
+    """Around `node_id`, to `depth` and at most `nodes_max` nodes; without one the whole graph of at most `items_max` items."""
+
+    workspace_id: str
+    session_id: str
+    node_id: str | None
+    depth: int
+    nodes_max: int
+    items_max: int
+    position: str | None
     wait_s: float
 
 

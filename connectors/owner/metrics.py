@@ -13,18 +13,18 @@ CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Owned(Collector):
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+    def __init__(self, tables: Tables, role: str) -> None:
+        self._tables, self._role = tables, role
 
     def collect(self) -> Iterator[Metric]:
         tables = self._tables.owned.values()
         lag = GaugeMetricFamily(
-            "session_streams_projector_lag_records", "Offsets between the table and the log's end as last asked", labels=["partition"]
+            f"session_streams_{self._role}_lag_records", "Offsets between the table and the log's end as last asked", labels=["partition"]
         )
-        serving = GaugeMetricFamily("session_streams_projector_serving", "1 while reads are answered", labels=["partition"])
-        position = GaugeMetricFamily("session_streams_projector_position", "Next offset of the event log", labels=["partition"])
+        serving = GaugeMetricFamily(f"session_streams_{self._role}_serving", "1 while reads are answered", labels=["partition"])
+        position = GaugeMetricFamily(f"session_streams_{self._role}_position", "Next offset of the event log", labels=["partition"])
         unreadable = CounterMetricFamily(
-            "session_streams_projector_unreadable_records", "Records set aside since the partition came", labels=["partition"]
+            f"session_streams_{self._role}_unreadable_records", "Records set aside since the partition came", labels=["partition"]
         )
         for table in tables:
             labels = [str(table.partition)]
@@ -36,7 +36,7 @@ class _Owned(Collector):
         yield from (lag, serving, position, unreadable)
 
 
-def text(tables: Tables) -> bytes:
+def text(tables: Tables, role: str) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Owned(tables))
+    registry.register(_Owned(tables, role))
     return generate_latest(registry)

@@ -25,8 +25,7 @@ from connectors.gateway.owners import OwnerClient
 from connectors.gateway.service import DeadLetters, Owners, facts_of_row
 from connectors.gateway.settings import GatewaySettings
 from connectors.owner.token import internal_token
-from connectors.sources.rest import SessionBody
-from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionRow
+from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionBody, SessionRow
 from streams.custody.dead_letters import Address, Letter, seal_dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.custody.sqlite_keyring import open_local_keyring

@@ -73,7 +73,13 @@ class SourceFile(Struct, frozen=True):
             return handle.read(len(_GZIP)) == _GZIP
 
     def size(self) -> int:
-        return self.path.stat().st_size if self.path else len(self.data)
+        """Bytes as they lie there, packed or not; 0 where the file is gone."""
+        if self.path is None:
+            return len(self.data)
+        try:
+            return self.path.stat().st_size
+        except FileNotFoundError:
+            return 0
 
 
 class PlannedSession(Struct, frozen=True, kw_only=True):

@@ -170,6 +170,8 @@ class _Run:
         if known is None:
             work = SessionImport(self._transport, plan, patience_s=self._patience_s, on_advance=self._advanced)
             self._imports[plan.key] = work
+            # Looked at before it is read, so that what comes meanwhile shows as growth.
+            self._grown(plan.file)
         elif known.plan.file != plan.file:
             self._ignored.append(f"{plan.file} (the same source as {known.plan.file})")
         elif known.plan.agents != plan.agents:

@@ -73,6 +73,7 @@ class TranscriptPart:
         self.name = str(file)
         self._file = file
         self._handle: BinaryIO | None = None
+        self._size = 0
         self._splitter = LineSplitter()
         self._mapper = ClaudeCodeMapper(session_id, agent_id, alone=alone)
         self.source_kind = self._mapper.source_kind
@@ -84,7 +85,8 @@ class TranscriptPart:
         """Raises SourceUnusable and SourceChanged; everything before the place in question has come out by then."""
         if self._handle is None:
             self._handle = self._file.open()
-        elif self._file.path is not None and self._file.size() < self.bytes_read:
+        before, self._size = self._size, self._file.size()
+        if self._size < before:
             raise SourceChanged("the file became shorter")
         while piece := read_some(self._handle, _CHUNK_BYTES):
             self.bytes_read += len(piece)

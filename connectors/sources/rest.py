@@ -3,9 +3,9 @@
 from typing import TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from connectors.sources.transport import Appended, DeadLetterBody, EventPage, SessionRow
+from connectors.sources.transport import Appended, DeadLetterBody, EventPage, SessionBody, SessionRow
 from session_streams import (
     Answer,
     ApiError,
@@ -27,14 +27,6 @@ T = TypeVar("T")
 _SESSIONS = "/v1/sessions"
 _NDJSON = {"content-type": "application/x-ndjson"}
 _JSON = {"content-type": "application/json"}
-
-
-class SessionBody(Struct, omit_defaults=True):
-    """Of the request that opens a session."""
-
-    origin: str
-    metadata: Raw
-    subject: str | None = None
 
 
 class RestTransport:

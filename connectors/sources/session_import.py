@@ -80,7 +80,7 @@ class SessionImport:
             except _SessionMoved:
                 self.forget()
                 await asyncio.sleep(min(0.1 * attempt, _RESTART_DELAY_MAX_S))
-        raise Invalid(f"another writer keeps appending to {self.session_id}", code="runtime.sequence_conflict")
+        raise Invalid("another writer keeps appending to this session", code="runtime.sequence_conflict")
 
     def release(self) -> None:
         """Closes the files; the import is over."""

@@ -66,6 +66,14 @@ class EventPage(Struct, frozen=True):
     next_after_sequence: int | None = None
 
 
+class SessionBody(Struct, omit_defaults=True):
+    """The request that opens a session; over either transport the same bytes, so that both make the same command."""
+
+    origin: str
+    metadata: Raw
+    subject: str | None = None
+
+
 class DeadLetterBody(Struct, frozen=True, kw_only=True):
     """A line that could not be read. `place` (file and line) and `record` (its bytes, or their start) are sealed."""
 

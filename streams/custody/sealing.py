@@ -18,7 +18,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
@@ -87,6 +87,11 @@ def seal_bytes(key: bytes, *, aad: bytes, nonce: bytes, salt: bytes, json_text: 
 
 def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> bytes:
     """The JSON text, byte for byte. Raises `ContentUnavailable` (content.unreadable) where one bit differs from what was sealed."""
+    return open_salted(key, aad=aad, ciphertext=ciphertext, digest=digest).json_text
+
+
+def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> "Opened":
+    """As `open_bytes`, with the salt."""
     if len(ciphertext) < _NONCE_BYTES + _HEAD_BYTES + _TAG_BYTES:
         raise ContentUnavailable("sealed bytes: too short", code=UNREADABLE)
     try:
@@ -100,7 +105,7 @@ def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> b
     json_text = _decompressed(body) if flags & _ZSTD_FLAG else body
     if hashlib.sha256(salt + json_text).digest() != digest:
         raise ContentUnavailable("sealed bytes: another digest than the event shows", code=UNREADABLE)
-    return json_text
+    return Opened(salt, json_text)
 
 
 def content_expiry_day(now_us: int, window_days: int) -> str:
@@ -130,6 +135,13 @@ class SealItem(Struct, frozen=True, kw_only=True):
     event_id: str
     subject_id: str | None
     expiry_day: str
+    json_text: bytes
+
+
+class Opened(Struct, frozen=True):
+    """A JSON text and the salt that stood in front of it: who is shown both can compute the event's digest, without any key."""
+
+    salt: bytes
     json_text: bytes
 
 
@@ -195,6 +207,13 @@ class Sealer:
 
         Per position: the JSON text, why it cannot be shown, or None where the event has no content. Raises `KeyringUnavailable`.
         """
+        return [opened.json_text if isinstance(opened, Opened) else opened for opened in self.open_each(events)]
+
+    def open_each(self, events: Sequence[Draft]) -> Iterator[Opened | ContentUnavailable | None]:
+        """As `open_many`, with the salts, and each opened only when it is asked for: one text is in memory at a time.
+
+        The secrets are those of the first step, so whoever goes through a long list slowly takes it in pieces.
+        """
         references = [_references_of(event) for event in events]
         wanted = {ref for triple in references if triple is not None for ref in triple}
         secrets = self.secrets(wanted, create=False)
@@ -206,7 +225,8 @@ class Sealer:
             if triple is not None and not gone.intersection(triple)
         }
         now_us = self._now_us()
-        return [_opened(event, triple, keys, destroyed, now_us) for event, triple in zip(events, references, strict=True)]
+        for event, triple in zip(events, references, strict=True):
+            yield _opened(event, triple, keys, destroyed, now_us)
 
     def secrets(self, refs: Iterable[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
         """As `Keyring.secrets`, through the cache."""
@@ -267,7 +287,7 @@ def _sealed(key: bytes, item: SealItem) -> Content:
 
 def _opened(
     event: Draft, triple: _Triple | None, keys: dict[_Triple, bytes], destroyed: frozenset[SecretRef], now_us: int
-) -> bytes | ContentUnavailable | None:
+) -> Opened | ContentUnavailable | None:
     content = event.content
     if content.state == NONE:
         return None
@@ -276,7 +296,7 @@ def _opened(
         return ContentUnavailable(f"content of {event.event_id}", code=code or UNREADABLE)
     aad = content_aad(event.workspace_id, event.session_id, event.event_id)
     try:
-        return open_bytes(keys[triple], aad=aad, ciphertext=content.ciphertext, digest=content.digest)
+        return open_salted(keys[triple], aad=aad, ciphertext=content.ciphertext, digest=content.digest)
     except ContentUnavailable as error:
         return ContentUnavailable(f"content of {event.event_id}: {error.detail}", code=error.code)
 

@@ -5,7 +5,7 @@ cannot undo them.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -39,12 +39,11 @@ _MISCONFIGURED: Final = frozenset(
 
 def translate(error: KafkaError | KafkaException, doing: str) -> StreamsError:
     """The error of ours that says what to do next. `doing` names the step, never content."""
-    if isinstance(error, KafkaException):
-        error = error.args[0]
-    detail = f"{doing}: {error.name()}: {error.str()}"
-    if error.code() in _UNAVAILABLE:
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    detail = f"{doing}: {cause.name()}: {cause.str()}"
+    if cause.code() in _UNAVAILABLE:
         return BrokerUnavailable(detail)
-    if error.code() in _MISCONFIGURED:
+    if cause.code() in _MISCONFIGURED:
         return Misconfigured(detail)
     return StreamsError(detail)
 
@@ -54,7 +53,7 @@ def _on_error(error: KafkaError) -> None:
     _log.warning("kafka_client_error", error=error.name(), detail=error.str(), fatal=error.fatal())
 
 
-def _common(settings: Settings, role: str) -> dict[str, object]:
+def _common(settings: Settings, role: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": settings.bootstrap,
         "client.id": role,

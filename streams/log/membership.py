@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from streams.errors import BrokerUnavailable
 from streams.log.client import consumer, translate
-from streams.log.reader import Place, Record, record_of
+from streams.log.reader import Place, Record, place_of, record_of
 from streams.settings import Settings
 
 Starts = Mapping[Place, int | None]
@@ -75,7 +75,8 @@ class GroupConsumer:
                 records.append(record)
                 self._positions[(record.topic, record.partition)] = record.offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._positions[(message.topic(), message.partition())] = message.offset()  # type: ignore[index]
+                topic, partition, offset = place_of(message)
+                self._positions[(topic, partition)] = offset
             elif error.code() != KafkaError._MAX_POLL_EXCEEDED:
                 translated = translate(error, "consuming")
                 if not isinstance(translated, BrokerUnavailable):

@@ -16,6 +16,8 @@ from streams.log.client import admin, consumer, translate
 from streams.settings import Settings
 
 _RETRY_PAUSE_S: Final = 0.05
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
 Place = tuple[str, int]
 """A topic and a partition of it."""
@@ -33,9 +35,17 @@ class Record(NamedTuple):
 
 
 def record_of(message: Message) -> Record:
-    return Record(
-        message.topic(), message.partition(), message.offset(), message.key(), message.value(), message.timestamp()[1]
-    )  # type: ignore[arg-type]
+    topic, partition, offset = place_of(message)
+    return Record(topic, partition, offset, message.key(), message.value(), message.timestamp()[1])
+
+
+def place_of(message: Message) -> tuple[str, int, int]:
+    """Topic, partition and offset of a record, or of the end of a partition: both have all three."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    return topic, partition, offset
 
 
 class PartitionReader:
@@ -70,7 +80,8 @@ class PartitionReader:
                 self._positions[(record.topic, record.partition)] = record.offset + 1
             elif error.code() == KafkaError._PARTITION_EOF:
                 # Its offset lies behind control and aborted records that are never handed out.
-                self._positions[(message.topic(), message.partition())] = message.offset()  # type: ignore[index]
+                topic, partition, offset = place_of(message)
+                self._positions[(topic, partition)] = offset
             else:
                 translated = translate(error, "reading")
                 if not isinstance(translated, BrokerUnavailable):
@@ -97,11 +108,11 @@ def end_offsets(settings: Settings, places: Iterable[Place], *, committed: bool,
     A restore must reach the high watermark: the last stable offset stands still while a transaction hangs, and hides
     what was committed behind it.
     """
-    return _offsets(settings, places, OffsetSpec.latest(), committed, timeout_s)
+    return _offsets(settings, places, _LATEST, committed, timeout_s)
 
 
 def log_start_offsets(settings: Settings, places: Iterable[Place], *, timeout_s: float = 10) -> dict[Place, int]:
-    return _offsets(settings, places, OffsetSpec.earliest(), True, timeout_s)
+    return _offsets(settings, places, _EARLIEST, True, timeout_s)
 
 
 def _offsets(settings: Settings, places: Iterable[Place], spec: OffsetSpec, committed: bool, timeout_s: float) -> dict[Place, int]:
@@ -145,4 +156,4 @@ class EndOffsets:
 
     def query(self, places: Iterable[Place], *, committed: bool, timeout_s: float = 5) -> dict[Place, int]:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        return _query(self._admin, places, OffsetSpec.latest(), isolation, timeout_s)
+        return _query(self._admin, places, _LATEST, isolation, timeout_s)

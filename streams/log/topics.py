@@ -31,6 +31,7 @@ class Topics:
         self.events = f"{prefix}sessions.events"
         self.outcomes = f"{prefix}sessions.outcomes"
         self.state = f"{prefix}sessions.state"
+        self.graph = f"{prefix}sessions.graph"
         self.deadletter = f"{prefix}sessions.deadletter"
         self.config = f"{prefix}workspaces.config"
 
@@ -75,6 +76,13 @@ def declared(settings: Settings) -> tuple[TopicSpec, ...]:
         ),
         TopicSpec(topics.outcomes, "asking process with its epoch", True, deleted_after(1), "Nobody waits for a day."),
         TopicSpec(topics.state, "session id/kind/item id", True, compacted, "The authority's changelog: the last value of each item."),
+        TopicSpec(
+            topics.graph,
+            "session id/node or edge id",
+            True,
+            compacted,
+            "The execution graph as a table: the last value of each item. It holds no content, and is made anew from the events.",
+        ),
         TopicSpec(
             topics.deadletter,
             "original key",

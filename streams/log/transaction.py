@@ -74,7 +74,7 @@ class TransactionalProducer:
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         self._retry(
             "sending offsets",
-            lambda: self._producer.send_offsets_to_transaction(places, metadata, _ATTEMPT_S),  # type: ignore[arg-type]
+            lambda: self._producer.send_offsets_to_transaction(places, metadata, _ATTEMPT_S),
             self._deadline_s,
         )
 
@@ -86,7 +86,9 @@ class TransactionalProducer:
         self._retry("aborting", lambda: self._producer.abort_transaction(_ATTEMPT_S), self._deadline_s * 2, aborting=True)
 
     def close(self) -> None:
-        self._producer.close(_ATTEMPT_S)
+        """Drops what was not sent. An open transaction stays open: the next of this id, or its time-out, ends it."""
+        self._producer.purge()
+        self._producer.flush(1)
 
     def _call(self, doing: str, call: Callable[[], object], *, aborting: bool = False) -> bool:
         """Whether it was done; False: to be called again."""

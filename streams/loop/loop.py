@@ -22,6 +22,7 @@ from streams.log.log import Log
 from streams.log.reader import Place, Record
 from streams.loop.crash import Crash, CrashPoint, NoCrash
 from streams.loop.handler import Handler
+from streams.loop.observer import NoObserver, Observer
 from streams.loop.restore import CHANGELOG, INPUT, WRITTEN_AT_MS, Restore
 from streams.loop.step import Step
 from streams.settings import Settings
@@ -38,10 +39,24 @@ _ABORT_PAUSE_S = 0.05
 class Loop:
     """Runs one handler in the calling thread until `stop` is set."""
 
-    def __init__(self, settings: Settings, log: Log, handler: Handler, stop: threading.Event, *, crash: Crash | None = None) -> None:
-        """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there."""
+    def __init__(
+        self,
+        settings: Settings,
+        log: Log,
+        handler: Handler,
+        stop: threading.Event,
+        *,
+        crash: Crash | None = None,
+        observer: Observer | None = None,
+        client_id: str | None = None,
+    ) -> None:
+        """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there.
+
+        `client_id` is what the group shows of this member (`streams.log.owners`), for those who read its stores.
+        """
         self._settings, self._log, self._handler, self._stop = settings, log, handler, stop
         self._crash = crash or NoCrash()
+        self._observer = observer or NoObserver()
         self._cluster = log.cluster_id()
         self._changelog_id = log.topic_id(handler.changelog)
         self._producer = log.transactions(handler.role)
@@ -50,7 +65,8 @@ class Loop:
         self._restores: dict[int, Restore] = {}
         self._waiting: set[int] = set()
         self._owned_since: dict[int, int] = {}
-        self._consumer = log.member(handler.role, handler.input, f"{handler.role}.{settings.instance}", self._assigned, self._given_up)
+        member = client_id or f"{handler.role}.{settings.instance}"
+        self._consumer = log.member(handler.role, handler.input, member, self._assigned, self._given_up)
 
     def run(self) -> None:
         """Returns once `stop` is set. Raises `Fatal` and what else ends a process."""
@@ -65,7 +81,9 @@ class Loop:
         """One piece of restore, or one transaction of what arrives within `wait_s`; returns how many records it decided."""
         self._advance_restores()
         records = self._consumer.read(_MAX_BATCH, 0 if self._waiting or self._restores else wait_s)
-        return self._transact(records) if records else 0
+        decided = self._transact(records) if records else 0
+        self._tell_positions()
+        return decided
 
     def close(self) -> None:
         """Leaves the group and closes the stores. An open transaction stays open until the next of this instance comes."""
@@ -117,6 +135,7 @@ class Loop:
         # 5. Only now the stores: data and offsets in one batch each.
         for step in steps:
             self._write(step, consumed[(self._handler.input, step.partition)], offsets.get(step.partition))
+            self._observer.written(step)
         self._crash.reached(CrashPoint.AFTER_STORE_WRITE)
         return len(records)
 
@@ -144,14 +163,24 @@ class Loop:
         self._consumer.seek(starts)
         self._stop.wait(_ABORT_PAUSE_S)
 
+    def _tell_positions(self) -> None:
+        # Between two reads everything that was handed out is decided and written, or rewound to be handed out again.
+        for partition in self._stores:
+            if partition not in self._restores and partition not in self._waiting:
+                position = self._consumer.position(self._handler.input, partition)
+                if position is not None:
+                    self._observer.reached(partition, position)
+
     def _assigned(self, places: list[Place]) -> dict[Place, int | None]:
         # Restores begin outside the callback, which has to be quick; every place comes paused.
         self._waiting = {partition for _, partition in places}
         _log.info("partitions_assigned", role=self._handler.role, partitions=sorted(self._waiting))
+        self._observer.assigned(self._waiting)
         return dict.fromkeys(places)
 
     def _given_up(self, places: list[Place]) -> None:
         _log.info("partitions_given_up", role=self._handler.role, partitions=sorted(partition for _, partition in places))
+        self._observer.given_up([partition for _, partition in places])
         for _, partition in places:
             self._waiting.discard(partition)
             restore = self._restores.pop(partition, None)
@@ -176,6 +205,7 @@ class Loop:
                 restore.close()
                 del self._restores[partition]
                 self._owned_since[partition] = time.time_ns() // 1000
+                self._observer.restored(partition, self._stores[partition])
                 self._consumer.resume([(self._handler.input, partition)])
             return  # one piece, then poll again
 

@@ -100,10 +100,9 @@ class Projector:
 
     def _on_assigned(self, places: list[Place]) -> dict[Place, int | None]:
         self._unsettled = True
-        return {
-            (topic, partition): self._stores[partition].offsets().get(EVENTS) if partition in self._stores else None
-            for topic, partition in places
-        }
+        # Any number will do: `_settle` seeks. Without one the client would look up where the group stands, and may take
+        # that answer for its place after the seek.
+        return dict.fromkeys(places, 0)
 
     def _on_given_up(self, places: list[Place]) -> None:
         partitions = [partition for _, partition in places]
@@ -166,6 +165,10 @@ class Projector:
         for partition, batch in by_partition.items():
             table = tables.get(partition)
             if table is None:
+                continue
+            # The table decides what is new to it, wherever the client has begun to read.
+            batch = [record for record in batch if record.offset >= table.position]
+            if not batch:
                 continue
             try:
                 applied = self._fold.apply(table, batch)

@@ -83,7 +83,7 @@ class Freshness:
         """Waits until every event of the command at `position`, and of those before it, is in the table.
 
         Raises:
-            Invalid: of another topic or partition, or beyond the end of its topic: no such command was given out.
+            Invalid: (request.malformed) of another topic or partition, or beyond the end of its topic: never given out.
             ProjectionBehind: not by `deadline_s` (time.monotonic).
             NotOwner, Overloaded, BrokerUnavailable
         """

@@ -12,7 +12,8 @@ from streams.session.events import Draft
 
 
 class Kind(StrEnum):
-    """append: accept the drafts as they are. claim: grant a Run to the principal. renew: extend a lease, append nothing."""
+    """append: accept the drafts. claim: grant a Run to the principal (one draft, `attempt.started`, with run_id and
+    attributes.claim_digest; no report). renew: extend the lease of the report's attempt (no drafts), append nothing."""
 
     APPEND = "append"
     CLAIM = "claim"

@@ -1,11 +1,11 @@
 """What the authority appends itself, at once after the event that it follows from.
 
-    attempt.started, of a Run that was only accepted     => run.started
-    wait.opened, of a running Run                        => run.waiting
-    wait.answered | wait.expired, the Run's last open    => run.resumed
-    attempt.failed | replaced | fenced,
-    run.completed | failed | cancelled                   => effect.indeterminate, for each effect without a receipt:
-                                                            nobody is left who could report one
+attempt.started, of a Run that was only accepted     => run.started
+wait.opened, of a running Run                        => run.waiting
+wait.answered | wait.expired, the Run's last open    => run.resumed
+attempt.failed | replaced | fenced,
+run.completed | failed | cancelled                   => effect.indeterminate, for each effect without a receipt:
+                                                        nobody is left who could report one
 """
 
 from collections.abc import Callable, Iterator

@@ -99,6 +99,7 @@ def _append(work: Work) -> Rejected | None:
             judged = _judged(work, draft)
             if isinstance(judged, Rejected):
                 return judged
+            # The worker must learn which native task serves its attempt from now on.
             if judged.type == "attempt.ready" and work.reported == judged.run_id:
                 work.told = judged.run_id
             consequences.append(work, judged, index if judged is draft else AUTHORITY)

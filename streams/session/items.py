@@ -123,16 +123,7 @@ class ChildState(Struct, frozen=True, kw_only=True):
 
 
 Item: TypeAlias = (
-    SessionState
-    | ThreadState
-    | TurnState
-    | RunState
-    | AttemptState
-    | WaitState
-    | ApprovalState
-    | EffectState
-    | ActionState
-    | ChildState
+    SessionState | ThreadState | TurnState | RunState | AttemptState | WaitState | ApprovalState | EffectState | ActionState | ChildState
 )
 ItemKey: TypeAlias = tuple[str, str]
 """Kind and id; the header's id is empty, an attempt's is its Run's."""

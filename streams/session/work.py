@@ -143,15 +143,13 @@ class Work:
 
     def days(self, window_days: int) -> frozenset[str]:
         """The expiry days that content accepted now may name: they end no sooner than the content expires, and no more
-        than two days after it."""
+        than two days (and a minute, for clocks that differ) after it."""
         if self._days is None:
             expires_at = self.accepted_at + window_days * _US_PER_DAY
             first = _EPOCH_DAY + (expires_at - 1) // _US_PER_DAY
             # A gateway whose clock is a minute ahead has seen midnight first.
             last = _EPOCH_DAY + (expires_at + 60_000_000) // _US_PER_DAY + 1
-            self._days = frozenset(
-                date.fromordinal(day).isoformat() for day in range(first, last + 1) if 1 <= day <= date.max.toordinal()
-            )
+            self._days = frozenset(date.fromordinal(day).isoformat() for day in range(first, last + 1) if 1 <= day <= date.max.toordinal())
         return self._days
 
     def decision(self) -> Decision:

@@ -93,13 +93,24 @@ def test_a_worker_claims_reports_and_settles_a_run(client: Client) -> None:
     assert [event.type for event in client.events(session.session_id)][-1] == "run.completed"
 
 
+def test_a_gateway_that_did_not_make_the_session_appends_to_it_and_repeats_what_another_was_told(client: Client, roles: Roles) -> None:
+    """The position that the first gateway gave lets the second wait for what it needs to know of the session."""
+    with roles.another_gateway() as url, Client(url, roles.key()) as other:
+        for _ in range(5):
+            session = client.create_session(subject="mia_li_3668")
+            position = {"session-streams-position": str(session.position)}
+            path = f"/v1/sessions/{session.session_id}/events"
+            appended = other.request("POST", path, message("there"), key="same", headers=position).json()
+            assert appended["sequence"] == 2
+            again = client.append(session.session_id, message("there"), key="same")
+            assert (again.repeated, again.raw["event_ids"]) == (True, appended["event_ids"])
+
+
 def test_a_position_beyond_the_log_is_refused_at_once(client: Client, roles: Roles) -> None:
     session = client.create_session()
     topic, partition, _ = str(session.position).split(":")
     with pytest.raises(Invalid) as refused:
-        client.request(
-            "GET", f"/v1/sessions/{session.session_id}", headers={"session-streams-position": f"{topic}:{partition}:999999999"}
-        )
+        client.request("GET", f"/v1/sessions/{session.session_id}", headers={"session-streams-position": f"{topic}:{partition}:999999999"})
     assert (refused.value.status, refused.value.code) == (400, "request.malformed")
 
 
@@ -114,7 +125,13 @@ def test_a_revoked_key_is_refused_by_a_gateway_that_runs(roles: Roles, settings:
 
 def test_what_a_source_could_not_read_is_kept_sealed(client: Client, roles: Roles) -> None:
     session = client.create_session(origin="imported")
-    body = {"source_kind": "claude-code", "reason": "malformed", "place": "/home/mia/x.jsonl:7", "record": "e25vdCBqc29u", "source_index": 7}
+    body = {
+        "source_kind": "claude-code",
+        "reason": "malformed",
+        "place": "/home/mia/x.jsonl:7",
+        "record": "e25vdCBqc29u",
+        "source_index": 7,
+    }
     answer = client.request("POST", f"/v1/sessions/{session.session_id}/dead-letters", body)
     assert answer.status == 201
     assert json.loads(answer.body) == {"session_id": session.session_id}

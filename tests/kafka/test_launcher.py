@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,8 +56,8 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "kafka"
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "kafka"
 
 
 def test_records_and_ports_survive_a_stop_and_a_start_in_the_same_folder(kept: Path) -> None:

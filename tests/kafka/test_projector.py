@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import TopicPartition
 
+from connectors.cli.ports import free_ports
 from connectors.gateway.owners import OwnerClient
 from connectors.owner.token import internal_token
 from streams.errors import Invalid, NotFound, NotOwner, Retriable
@@ -37,10 +38,15 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
+    """Projectors by instance, each on a port of its own."""
     started: list[ProjectorProcess] = []
+    ports: dict[str, int] = {}
 
     def make(**changes: object) -> ProjectorProcess:
-        process = ProjectorProcess(replace(settings, **changes), tmp_path / "projector.log")  # type: ignore[arg-type]
+        given = replace(settings, **changes)  # type: ignore[arg-type]
+        if given.instance not in ports:
+            (ports[given.instance],) = free_ports(1)
+        process = ProjectorProcess(given, tmp_path / "projector.log", ports[given.instance])
         started.append(process)
         return process
 
@@ -184,7 +190,7 @@ def test_a_projector_killed_anywhere_ends_with_the_table_of_an_undisturbed_one(s
     for _ in range(5):
         process = start()
         _ = process.address
-        time.sleep(chance.uniform(0, 1.5))
+        time.sleep(chance.uniform(0, 0.8))
         process.kill()
         log.say(log.sessions[0])
         log.write()

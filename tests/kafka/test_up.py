@@ -19,14 +19,22 @@ REPOSITORY = Path(__file__).parent.parent.parent
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
+def clean_environment() -> dict[str, str]:
+    """Without settings of whoever runs the tests, and with the code of this tree."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SESSION_STREAMS_")}
+    code = [str(REPOSITORY), str(REPOSITORY / "connectors" / "client" / "src")]
+    # The jars' cache is the one thing that runs may share.
+    cache = {name: os.environ[name] for name in ("SESSION_STREAMS_CACHE",) if name in os.environ}
+    return {**kept, **cache, "PYTHONPATH": os.pathsep.join(code)}
+
+
 class RunningUp:
     """An `up --json` of its own folder, and what it says on stderr."""
 
     def __init__(self, data_dir: Path, *arguments: str, topic_prefix: str = "") -> None:
         self.data_dir = data_dir
         self._said = data_dir.parent / "said.txt"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SESSION_STREAMS_")}
-        environment["SESSION_STREAMS_TOPIC_PREFIX"] = topic_prefix
+        environment = {**clean_environment(), "SESSION_STREAMS_TOPIC_PREFIX": topic_prefix}
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "connectors.cli", "up", "--json", "--port", "0", "--data-dir", str(data_dir), *arguments],

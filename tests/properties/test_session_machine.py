@@ -5,7 +5,9 @@ gets accepted must agree with it.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -28,9 +30,10 @@ from streams.session.outcomes import Grant, Rejected
 from tests.support.examples import made_up_id
 from tests.support.story import OTHER, PERSON, SECOND, WORKER, Story, part
 
-RUNS = [made_up_id("run", label) for label in "ab"]
+RUNS = [made_up_id("run", label) for label in "abc"]
 WORKERS = [WORKER, OTHER, made_up_id("key", "third")]
 SMALL = st.integers(1, 3)
+SELDOM = st.sampled_from([False] * 7 + [True])
 ACTIONS = ["sha256:" + digit * 64 for digit in "12"]
 
 WORKERS_TYPES = frozenset(
@@ -66,11 +69,14 @@ class SessionMachine(RuleBasedStateMachine):
         self.story.created()
         for run_id in RUNS:
             self.story.with_run(run_id)
-        self.claim(WORKER, RUNS[0], "1", 30)
+        for run_id, by in zip(RUNS[:2], WORKERS, strict=False):
+            self.claim(by, run_id, "1", 30)
 
     # -- what happens
 
-    def send(self, *parts: Draft, by: str = PERSON, report: Report | None = None, kind: Kind = Kind.APPEND, lease_ms: int | None = None) -> Decision | None:
+    def send(
+        self, *parts: Draft, by: str = PERSON, report: Report | None = None, kind: Kind = Kind.APPEND, lease_ms: int | None = None
+    ) -> Decision | None:
         story, before = self.story, dict(self.story.items.items)
         command = story.command(*parts, by=by, report=report, kind=kind, lease_ms=lease_ms)
         decision = story.decide(command)
@@ -78,6 +84,9 @@ class SessionMachine(RuleBasedStateMachine):
             assert story.items.items == before
             return None
         if report is not None:
+            seen = before["run", report.run_id]
+            assert isinstance(seen, RunState)
+            assert kind is Kind.RENEW or report.expected_run_sequence == seen.sequence
             self.check_report(report, by, decision)
         for draft in decision.drafts:
             if draft.run_id in self.holders and draft.type in {"attempt.failed", "run.completed", "run.failed", "run.cancelled"}:
@@ -121,10 +130,10 @@ class SessionMachine(RuleBasedStateMachine):
             report = structs.replace(report, expected_run_sequence=self.story.run(report.run_id).sequence)
         return by, report
 
-    @rule(seconds=st.sampled_from([1, 2, 4, 10, 31]), takeover=st.integers(0, 3))
-    def time_passes(self, seconds: int, takeover: int) -> None:
+    @rule(seconds=st.sampled_from([1, 2, 4, 10, 31]), takeover=SELDOM)
+    def time_passes(self, seconds: int, takeover: bool) -> None:
         self.story.now += seconds * SECOND
-        if takeover == 3:
+        if takeover:
             self.story.took_over_at = self.story.now
 
     @rule(seconds=st.integers(1, 40))
@@ -145,23 +154,42 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         fresh=st.booleans(),
-        types=st.lists(st.sampled_from(["message.appended", "tool.called", "attempt.ready", "attempt.failed"]), min_size=1, max_size=3),
+        types=st.lists(
+            st.sampled_from(["message.appended", "tool.called", "message.appended", "attempt.ready", "attempt.failed"]),
+            min_size=1,
+            max_size=4,
+        ),
     )
     def report(self, data: st.DataObject, fresh: bool, types: list[str]) -> None:
         by, report = self.remembered(data, fresh)
         self.send(*[part(event_type, run_id=report.run_id) for event_type in types], by=by, report=report)
 
     @precondition(lambda self: self.memories)
-    @rule(data=st.data(), end=st.sampled_from(["run.completed", "run.failed"]), sure=st.integers(0, 4))
-    def finish(self, data: st.DataObject, end: str, sure: int) -> None:
-        if sure:
+    @rule(
+        data=st.data(),
+        forger=st.sampled_from(WORKERS),
+        generation=st.sampled_from([0, 0, 1, -1]),
+        where=st.sampled_from(RUNS),
+        event_type=st.sampled_from(["message.appended", "attempt.ready"]),
+    )
+    def lie(self, data: st.DataObject, forger: str, generation: int, where: str, event_type: str) -> None:
+        """Somebody else's report, a generation that is not the worker's, another Run than the one reported."""
+        _, report = self.remembered(data, fresh=True)
+        told = structs.replace(report, generation=report.generation + generation)
+        self.send(part(event_type, run_id=where), by=forger, report=told)
+
+    @precondition(lambda self: self.memories)
+    @rule(data=st.data(), end=st.sampled_from(["run.completed", "run.failed"]), seldom=SELDOM)
+    def finish(self, data: st.DataObject, end: str, seldom: bool) -> None:
+        # What is over shows little more.
+        if not seldom:
             return
         by, report = self.remembered(data, fresh=True)
         self.send(part(end, run_id=report.run_id), by=by, report=report)
 
-    @rule(run_id=st.sampled_from(RUNS), cancel=st.integers(0, 9))
-    def interfere(self, run_id: str, cancel: int) -> None:
-        if cancel == 0:
+    @rule(run_id=st.sampled_from(RUNS), seldom=SELDOM)
+    def interfere(self, run_id: str, seldom: bool) -> None:
+        if seldom:
             self.send(part("run.cancelled", run_id=run_id))
         else:
             self.send(part("steering.applied", SteeringAttributes(kind="hint", target_run_id=run_id)))
@@ -216,13 +244,21 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(number=SMALL, outcome=st.sampled_from(["succeeded", "not_performed", "abandoned"]))
     def reconcile(self, number: int, outcome: str) -> None:
         attributes = EffectAttributes(effect_id=made_up_id("eff", number), evidence_kind="governed_decision", outcome=outcome)
-        self.send(part("effect.reconciled", attributes))
+        effect = self.story.items.get("effect", made_up_id("eff", number))
+        decision = self.send(part("effect.reconciled", attributes))
+        if decision is not None:
+            assert isinstance(effect, EffectState)
+            holder = self.holders[effect.run_id or ""]
+            in_flight = effect.status == lifecycles.DISPATCHED and not holder.over
+            assert not in_flight or decision.accepted_at > holder.grant.lease_expires_at
 
     @precondition(lambda self: self.memories)
     @rule(data=st.data(), revision=st.sampled_from("12"))
     def pin(self, data: st.DataObject, revision: str) -> None:
         by, report = self.remembered(data, fresh=True)
-        self.send(part("context.pinned", ContextAttributes(pin_kind="memory", revision=revision), run_id=report.run_id), by=by, report=report)
+        self.send(
+            part("context.pinned", ContextAttributes(pin_kind="memory", revision=revision), run_id=report.run_id), by=by, report=report
+        )
 
     # -- what holds
 
@@ -233,8 +269,8 @@ class SessionMachine(RuleBasedStateMachine):
     def sequences_have_no_gap_and_times_do_not_decrease(self) -> None:
         events = self.story.events
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-        assert all(one.accepted_at <= two.accepted_at for one, two in zip(events, events[1:], strict=False))
-        assert all(one.hash == two.previous_hash for one, two in zip(events, events[1:], strict=False))
+        assert all(one.accepted_at <= two.accepted_at for one, two in pairwise(events))
+        assert all(one.hash == two.previous_hash for one, two in pairwise(events))
 
     @invariant()
     def nothing_settled_changes(self) -> None:
@@ -249,16 +285,20 @@ class SessionMachine(RuleBasedStateMachine):
     def generations_follow_one_another_and_each_ends_before_the_next(self) -> None:
         live: dict[str, int] = {}
         reached: dict[str, int] = {}
+        ready: set[str] = set()
         for event in self.story.events:
             run_id, generation = event.run_id or "", event.attempt_generation
             if event.type == "attempt.started":
                 assert run_id not in live
+                assert run_id not in ready, "replaced without evidence"
                 assert generation == reached.get(run_id, 0) + 1
                 live[run_id] = reached[run_id] = generation
             elif event.type == "attempt.failed":
                 assert live.pop(run_id) == generation
             elif event.type in {"attempt.ready", "run.completed", "run.failed"}:
                 assert live[run_id] == generation
+                if event.type == "attempt.ready":
+                    ready.add(run_id)
 
     @invariant()
     def an_effect_is_dispatched_only_while_its_attempt_may_report(self) -> None:
@@ -310,7 +350,12 @@ class SessionMachine(RuleBasedStateMachine):
         assert (header.sequence, header.last_hash) == (len(self.story.events), self.story.events[-1].hash)
 
 
-SessionMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+class LongSessionMachine(SessionMachine):
+    """The same, much longer."""
+
+
+_SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SessionMachine.TestCase.settings = settings(_SETTINGS, max_examples=100, stateful_step_count=80)
 TestSessionMachine = SessionMachine.TestCase
+LongSessionMachine.TestCase.settings = settings(_SETTINGS, max_examples=3000, stateful_step_count=120)
+TestLongSessionMachine = pytest.mark.soak(LongSessionMachine.TestCase)

@@ -93,6 +93,10 @@ class EventLog:
             sequence, last = self._heads[session]
             self._heads[session] = (sequence + 1, last)
 
+    def wait(self, minutes: int) -> None:
+        """What comes is accepted so much later."""
+        self._now += minutes * 60_000_000
+
     def append(self, key: bytes | None, value: bytes | None) -> Record:
         """Any record."""
         record = Record(TOPIC, self.partition, self._offset, key, value, 0)

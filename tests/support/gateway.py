@@ -9,6 +9,7 @@ import asyncio
 import base64
 import itertools
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 from msgspec import structs
 
 from connectors.edge.compose import CommandComposer
 from connectors.edge.keys import KeyAdministration, KeyTable
 from connectors.edge.submit import Submitter, new_reply_to
-from connectors.gateway.app import GatewayApplication
+from connectors.gateway.app import ROUTES, GatewayApplication
+from connectors.gateway.openapi import codes_of
+from connectors.gateway.problems import Problem, status_of
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
 from connectors.gateway.settings import GatewaySettings
@@ -31,8 +35,10 @@ from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import Invalid, NotFound, StreamsError
 from streams.log.partitioner import partition_of
 from streams.log.position import Position
+from streams.log.reader import Record
 from streams.log.record import decode_command, encode_attributes, encode_draft, encode_event
 from streams.projections.sessions import SessionRow, SourceCursor
+from streams.query.graphs import GraphPage
 from streams.query.pages import EventsPage, SessionsPage
 from streams.session import chain
 from streams.session.commands import Command
@@ -43,6 +49,7 @@ from streams.session.items import SessionState, session_of
 from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
 from streams.session.state import DictItems
 from streams.settings import Settings
+from tests.support.graphs import GraphStore
 
 WORKSPACE = "ws_" + "a" * 32
 OTHER_WORKSPACE = "ws_" + "b" * 32
@@ -196,6 +203,28 @@ class MemoryOwners:
         return EventsPage(row, tuple(values), (), after + len(values))
 
 
+class MemoryGraphOwners:
+    """Folds what `MemoryLog` holds when it is asked, with the projection's own handler."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.failure: StreamsError | None = None
+        self._log = log
+
+    async def graph(
+        self, workspace_id: str, session_id: str, *, node_id: str | None, depth: int, nodes_max: int, items_max: int,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> GraphPage:  # fmt: skip
+        if self.failure is not None:
+            raise self.failure
+        table = GraphStore()
+        values = self._log.events.get(session_id, [])
+        table.apply([Record("sessions.events", 0, offset, session_id.encode(), value, 0) for offset, value in enumerate(values)])
+        model = table.model()
+        if node_id is not None:
+            return model.around(workspace_id, session_id, node_id, depth=depth, nodes_max=nodes_max)
+        return model.graph(workspace_id, session_id, items_max=items_max)
+
+
 class World:
     """`client(*scopes)` gives an HTTP client with a key of its own; `gateway` is the object behind the port."""
 
@@ -204,12 +233,14 @@ class World:
         self.limits = limits
         self.log = MemoryLog(settings)
         self.owners = MemoryOwners(self.log)
+        self.graph_owners = MemoryGraphOwners(self.log)
         self.rows: dict[bytes, bytes] = {}
         self.stale_keys = False
         self.keyring = open_local_keyring(folder / "keyring")
         self.sealer = Sealer(self.keyring, cache_seconds=10)
         self.keys = KeyAdministration(settings, write=self._write)
         self.gateway: Gateway
+        self.loop: asyncio.AbstractEventLoop
         self.url = ""
         self._clients: list[httpx.Client] = []
 
@@ -227,9 +258,15 @@ class World:
         return self.client_with(self.secret(*scopes, **more))
 
     def client_with(self, secret: str) -> httpx.Client:
-        client = httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {secret}"}, timeout=20)
+        client = httpx.Client(
+            base_url=self.url, headers={"authorization": f"Bearer {secret}"}, timeout=20, event_hooks={"response": [check_documented]}
+        )
         self._clients.append(client)
         return client
+
+    def stop_streams(self) -> None:
+        """As the gateway's own runner does before the server stops."""
+        self.loop.call_soon_threadsafe(self.gateway.stopping.set)
 
     def close(self) -> None:
         for client in self._clients:
@@ -251,10 +288,12 @@ class World:
             submitter=submitter,
             sealer=self.sealer,
             owners=self.owners,
+            graph_owners=self.graph_owners,
             dead_letters=self.log,
             partition_of=self.log.partition_of,
             missing=lambda: ["keys"] if self.stale_keys else [],
         )
+        self.loop = asyncio.get_running_loop()
         yield self.gateway
         self.gateway.pool.shutdown(wait=False)
 
@@ -270,9 +309,30 @@ def world(folder: Path, *, limits: GatewaySettings | None = None, request_timeou
     try:
         yield made
     finally:
-        made.gateway.stopping.set()
+        made.stop_streams()
         server.stop()
         made.close()
+
+
+_PATTERNS = [(route, re.compile(re.sub(r"{[a-z_]+}", "[^/]+", route.path))) for route in ROUTES]
+
+
+def check_documented(response: httpx.Response) -> None:
+    """Every answer that a test meets is one that the interface document tells of, to the last field and code."""
+    request = response.request
+    route = next((route for route, path in _PATTERNS if route.method == request.method and path.fullmatch(request.url.path)), None)
+    if route is None or response.headers.get("content-type", "").startswith("text/event-stream"):
+        return
+    body = response.read()
+    if response.status_code == route.status:
+        if response.headers["content-type"].partition(";")[0] in route.other_media_types:
+            return
+        if route.answer is not None:
+            msgspec.json.decode(body, type=route.answer)
+        return
+    problem = msgspec.json.decode(body, type=Problem)
+    assert problem.code in codes_of(route), f"{route.name}: {problem.code} is not documented"
+    assert (problem.status, status_of(problem.code)) == (response.status_code, response.status_code)
 
 
 _keys = itertools.count()

@@ -39,7 +39,7 @@ settings["data_dir"] = Path(settings["data_dir"])
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 stop = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stop.set())
-run_projector(Settings(**settings), "127.0.0.1", 0, stop, on_listening=lambda port: print(port, flush=True))
+run_projector(Settings(**settings), "127.0.0.1", int(sys.argv[2]), stop, on_listening=lambda port: print(port, flush=True))
 """
 
 
@@ -51,9 +51,12 @@ def until(condition: Callable[[], bool], seconds: float = 60, what: str = "") ->
 
 
 class ProjectorProcess:
-    """Started at once; `address` is known when the server listens, which may be long before it may answer."""
+    """Started at once; `address` is known when the server listens, which may be long before it may answer.
 
-    def __init__(self, settings: Settings, log_path: Path) -> None:
+    One that is started again on the same port is the same member of its group, and goes on at once.
+    """
+
+    def __init__(self, settings: Settings, log_path: Path, port: int = 0) -> None:
         given = {
             name: getattr(settings, name)
             for name in ("bootstrap", "topic_prefix", "partitions", "instance", "lease_s", "member_session_timeout_s")
@@ -62,7 +65,7 @@ class ProjectorProcess:
         self._output = log_path.open("ab")
         self.log_path = log_path
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, msgspec.json.encode(given).decode()],
+            [sys.executable, "-c", _PROGRAM, msgspec.json.encode(given).decode(), str(port)],
             stdout=subprocess.PIPE, stderr=self._output, env={**os.environ, "PYTHONPATH": os.getcwd(), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """All roles of an installation as threads of the test's own process, on a real broker."""
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,28 @@ class Roles:
         assert self._listening.wait(30), self.failures
         with httpx.Client(base_url=self.url) as client:
             eventually(lambda: client.get("/readyz").status_code == 200, timeout_s=30)
+
+    @contextmanager
+    def another_gateway(self) -> Iterator[str]:
+        """The address of a second gateway of the same installation."""
+        listening, stop, ports = threading.Event(), threading.Event(), list[int]()
+
+        def on_listening(port: int) -> None:
+            ports.append(port)
+            listening.set()
+
+        settings = dataclasses.replace(self.settings, instance="1")
+        thread = self._thread("gateway-1", run_gateway, settings, "127.0.0.1", 0, stop, on_listening=on_listening)
+        thread.start()
+        try:
+            assert listening.wait(30), self.failures
+            url = f"http://127.0.0.1:{ports[0]}"
+            with httpx.Client(base_url=url) as client:
+                eventually(lambda: client.get("/readyz").status_code == 200, timeout_s=30)
+            yield url
+        finally:
+            stop.set()
+            thread.join(30)
 
     def close(self) -> None:
         self.stop.set()

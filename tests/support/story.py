@@ -12,8 +12,8 @@ from streams.session.commands import Command, Kind, Report
 from streams.session.decide import AUTHORITY, Decision, decide
 from streams.session.events import (
     SEALED,
-    Attributes,
     AttemptAttributes,
+    Attributes,
     Content,
     Draft,
     Event,
@@ -43,9 +43,7 @@ def sealed(now: int = NOON, *, days_on: int = 1, subject_id: str | None = SUBJEC
 
 def part(event_type: str, attributes: Attributes | None = None, **fields: object) -> Draft:
     """A draft whose place in a command is not known yet."""
-    return Draft(
-        event_id="", session_id=SESSION, type=event_type, workspace_id=WORKSPACE, command_id="", attributes=attributes, **fields
-    )  # type: ignore[arg-type]
+    return Draft(event_id="", session_id=SESSION, type=event_type, workspace_id=WORKSPACE, command_id="", attributes=attributes, **fields)  # type: ignore[arg-type]
 
 
 class Story:
@@ -73,8 +71,7 @@ class Story:
         """The next command, with the ids that its place gives it."""
         command_id = made_up_id("cmd", self.commands)
         drafts = tuple(
-            structs.replace(draft, command_id=command_id, event_id=derive_event_id(command_id, index))
-            for index, draft in enumerate(parts)
+            structs.replace(draft, command_id=command_id, event_id=derive_event_id(command_id, index)) for index, draft in enumerate(parts)
         )
         given = {"command_id": command_id, "session_id": SESSION, "workspace_id": WORKSPACE, "issued_at": self.now}
         rest = {"request_digest": bytes(32), "not_after": self.now + 10 * SECOND, "importing": importing, "report": report}
@@ -152,7 +149,9 @@ class Story:
 
     # -- usual beginnings
 
-    def created(self, *, origin: str = "live", days: int = WINDOW_DAYS, mode: str = "standard", subject_id: str | None = SUBJECT) -> "Story":
+    def created(
+        self, *, origin: str = "live", days: int = WINDOW_DAYS, mode: str = "standard", subject_id: str | None = SUBJECT
+    ) -> "Story":
         attributes = SessionAttributes(origin=origin, policy_mode=mode, content_window_days=days)
         self.tell(part("session.created", attributes, subject_id=subject_id), importing=origin == "imported")
         return self

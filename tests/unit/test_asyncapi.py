@@ -179,6 +179,9 @@ def test_every_type_of_event_names_the_schema_of_its_attributes(document: dict[s
         ("command.v1", f"sess_{'0a' * 16}"),
         ("workspace-config.v1", f"ws_{'0a' * 16}/api_key/key_{'0b' * 16}"),
         ("state.outcome-chunk.v1", f"~outcomes/3/{17:020d}"),
+        ("graph.node.v1", f"sess_{'0a' * 16}/run_{'0b' * 16}.2"),
+        ("graph.edge.v1", f"sess_{'0a' * 16}/contains:sess_{'0a' * 16}:run_{'0b' * 16}"),
+        ("graph.progress.v1", "~progress/3"),
         *((f"state.{kind}.v1", f"sess_{'0a' * 16}/{kind}/{'' if kind == 'session' else 'run_' + '0b' * 16}") for kind in KINDS),
     ],
 )

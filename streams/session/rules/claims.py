@@ -48,9 +48,7 @@ def claim(work: Work) -> Rejected | None:
                 return None
             return Rejected(refusals.NOT_CLAIMABLE, f"{run.run_id} is held at generation {attempt.generation}")
         if attempt.was_ready:
-            return Rejected(
-                refusals.REPLACEMENT_UNAVAILABLE, f"{run.run_id}: generation {attempt.generation} was ready; missing: evidence"
-            )
+            return Rejected(refusals.REPLACEMENT_UNAVAILABLE, f"{run.run_id}: generation {attempt.generation} was ready; missing: evidence")
         if attempt.status in LIVE_ATTEMPT:
             consequences.append(work, _lapse(work, run, attempt))
     started = _started(work, draft, run, lease_ms)

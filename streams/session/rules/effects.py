@@ -74,9 +74,7 @@ def _blind_duplicate(work: Work, action: ActionState | None) -> Rejected | None:
     return Rejected(refusals.EFFECT_INDETERMINATE, f"{first.effect_id} of the same action is {first.status}")
 
 
-def _unauthorised(
-    work: Work, run: RunState, approval_id: str | None, digest: str, action: ActionState | None
-) -> Rejected | None:
+def _unauthorised(work: Work, run: RunState, approval_id: str | None, digest: str, action: ActionState | None) -> Rejected | None:
     if approval_id is None:
         asked = None if action is None else action.approval_id
         return None if asked is None else Rejected(refusals.APPROVAL_REQUIRED, f"{asked} was asked for this action")

@@ -81,8 +81,9 @@ def test_stopping_goes_backwards_and_kills_what_does_not_listen(
     supervise: Callable[..., Supervisor], said: list[str], tmp_path: Path
 ) -> None:
     note = f"open({str(tmp_path / 'order')!r}, 'a').write"
-    polite = f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: ({note}('NAME '), exit()))\nprint('up', flush=True)\ntime.sleep(600)"
-    deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)"
+    stays = "print('up', flush=True)\ntime.sleep(600)"
+    polite = f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: ({note}('NAME '), exit()))\n{stays}"
+    deaf = f"import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{stays}"
     supervisor = supervise(first=polite.replace("NAME", "first"), deaf=deaf, last=polite.replace("NAME", "last"))
     supervisor.start()
     outputs = [tmp_path / f"{name}.out" for name in ("first", "deaf", "last")]

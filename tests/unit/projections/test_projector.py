@@ -13,14 +13,14 @@ from structlog.testing import capture_logs
 from streams.log.topics import Topics
 from streams.projections.fold import COMMANDS, EVENTS, Fold
 from streams.projections.keeper import LeaseKeeper
-from streams.projections.projector import ROLE, Projector
+from streams.projections.projector import ROLE, Projector, _Progress
 from streams.projections.tables import OwnedTable, Tables
 from streams.settings import Settings
 from streams.store.memory import MemoryStore
 from streams.store.store import Store
 from streams.store.table import StoreIdentity
 from tests.simulator.cluster import Cluster, State, Transaction
-from tests.simulator.log import SimulatedLog
+from tests.simulator.log import SimulatedLog, SimulatedMember
 from tests.support.event_log import EventLog, in_partition
 
 PARTITIONS = 2
@@ -256,3 +256,15 @@ def test_a_member_without_partitions_is_ready_and_idle(log: Log, tmp_path: Path)
         with running(log, tmp_path, "2") as third:
             until(lambda: sum(len(each.tables.owned) for each in (first, second, third)) == 2 and first.at_end(log))
             assert third.owns()
+
+
+def test_records_that_the_table_has_already_are_passed_over(log: Log, tmp_path: Path) -> None:
+    """Wherever the client begins to read, a table takes in each record once."""
+    rerun = Running(log, tmp_path)
+    table = rerun.tables.add(0, MemoryStore())
+    records = [record for record in log.logs[0].records if record.partition == 0]
+    rerun.projector._progress[0] = _Progress(0)
+    for batch in (records[:4], records[:3], records[2:6], records):
+        rerun.projector._advance(SimulatedMember(log.cluster, "other", TOPIC, lambda _: {}, lambda _: None), batch)
+    assert table.unreadable == 0
+    assert table.store.digest() == log.expected(0)

@@ -1,10 +1,7 @@
 """What a registry on the network adds to the contract: its own numbers, its refusals, and its absence."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +10,15 @@ from typing import Any
 import pytest
 
 from connectors.registry import HttpRegistry, RegistryClient, SubjectNames, configure, publish
-from schemas import catalog, codec
+from schemas import codec
 from schemas.catalog import FileRegistry, UnknownSchema
 from schemas.codec import Codec, Undecodable
 from streams.errors import Misconfigured, RegistryUnavailable
 from streams.settings import Settings
 from tests.contract.registry_contract import SUFFIX, folder_with_a_second_suffix
 from tests.support.registry_server import RegistryServer
+from tests.support.snippets import run_python
 
-REPOSITORY = catalog.FOLDER.parent
 NAMES = SubjectNames("session-streams.{subject}")
 
 
@@ -75,25 +72,17 @@ print(event.type, event.sequence, event.attributes.role, event.attributes.input_
 """
 
 
-def in_a_process(code: str, *arguments: str, registry_url: str = "") -> "subprocess.CompletedProcess[str]":
-    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "connectors" / "client" / "src")])
-    environment = {**os.environ, "PYTHONPATH": path, "SESSION_STREAMS_REGISTRY_URL": registry_url}
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-
-
 def test_an_event_that_one_process_writes_another_reads_by_the_registrys_numbers(server: RegistryServer, client: RegistryClient) -> None:
     """The numbers differ from the file's; only a process with the same registry can read the event."""
     publish(client, NAMES)
-    written = in_a_process(WRITE, registry_url=server.url)
+    written = run_python(WRITE, SESSION_STREAMS_REGISTRY_URL=server.url)
     assert written.returncode == 0, written.stderr
     value = bytes.fromhex(written.stdout)
     number = int.from_bytes(value[1:5], "big")
     assert number == client.version("session-streams.event", 1).id >= 700_001
     assert client.version("session-streams.attributes.message", 1).id.to_bytes(4, "big") in value
 
-    read = in_a_process(READ, value.hex(), registry_url=server.url)
+    read = run_python(READ, value.hex(), SESSION_STREAMS_REGISTRY_URL=server.url)
     assert read.stdout.split() == ["message.appended", "1", "user", "7"], read.stderr
     with pytest.raises(Undecodable, match=r"wire\.schema_id"):
         codec.decode(value)

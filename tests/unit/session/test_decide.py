@@ -226,6 +226,16 @@ class TestContent:
             assert story.refusal(part("message.appended", content=content)) == "request.invalid"
 
 
+    @pytest.mark.parametrize(("seconds_before_midnight", "accepted"), [(59, True), (61, False)])
+    def test_may_come_from_a_gateway_that_has_seen_midnight_first(self, seconds_before_midnight: int, accepted: bool) -> None:
+        story = Story(now=NOON + DAY // 2 - seconds_before_midnight * SECOND).created()
+        content = sealed(story.now, days_on=2)
+        if accepted:
+            story.tell(part("message.appended", content=content))
+        else:
+            assert story.refusal(part("message.appended", content=content)) == "request.invalid"
+
+
 def test_a_refusal_tells_no_free_text_of_the_request() -> None:
     story = Story().created().with_run()
     name = "Mia Li 3668"

@@ -130,7 +130,9 @@ class TestWaits:
 
 
 def asking(*, expires_at: int | None = None, run_id: str | None = RUN, approval_id: str = APPROVAL) -> Draft:
-    return part("approval.requested", ApprovalAttributes(approval_id=approval_id, action_digest=DIGEST, expires_at=expires_at), run_id=run_id)
+    return part(
+        "approval.requested", ApprovalAttributes(approval_id=approval_id, action_digest=DIGEST, expires_at=expires_at), run_id=run_id
+    )
 
 
 def deciding(event_type: str = "approval.granted", **attributes: object) -> Draft:

@@ -50,11 +50,12 @@ def test_events_of_a_run_name_its_own_turn() -> None:
 def test_threads_are_opened_once_and_children_have_parents() -> None:
     story = Story().created()
     child = made_up_id("sthr", "child")
-    assert story.refusal(part("thread.opened", ThreadAttributes(kind="child", parent_thread_id=THREAD), thread_id=child)) == "resource.not_found"
+    of_parent = part("thread.opened", ThreadAttributes(kind="child", parent_thread_id=THREAD), thread_id=child)
+    assert story.refusal(of_parent) == "resource.not_found"
     story.tell(part("thread.opened", thread_id=THREAD))
     assert story.refusal(part("thread.opened", thread_id=THREAD)) == "runtime.already_exists"
     assert story.refusal(part("thread.opened", ThreadAttributes(kind="child"), thread_id=child)) == "request.invalid"
-    story.tell(part("thread.opened", ThreadAttributes(kind="child", parent_thread_id=THREAD), thread_id=child))
+    story.tell(of_parent)
 
 
 @pytest.mark.parametrize("event_type", ["session.closed", "thread.opened", "turn.started"])
@@ -135,7 +136,9 @@ class TestImportedRuns:
         assert story.refusal(part("attempt.fenced", run_id=RUN), importing=True) == "runtime.attempt_fenced"
 
 
-@pytest.mark.parametrize("event_type", ["run.started", "run.waiting", "run.resumed", "attempt.started", "attempt.replaced", "attempt.fenced"])
+@pytest.mark.parametrize(
+    "event_type", ["run.started", "run.waiting", "run.resumed", "attempt.started", "attempt.replaced", "attempt.fenced"]
+)
 def test_what_the_authority_appends_itself_nobody_sends(event_type: str) -> None:
     story = Story()
     story.working()

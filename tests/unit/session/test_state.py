@@ -124,7 +124,7 @@ class TestEvolve:
 
     def test_a_type_of_a_later_release_is_no_history_for_this_one(self) -> None:
         event = structs.replace(self.events()[0], type="session.forked")
-        with pytest.raises(RuntimeError, match="session.forked"):
+        with pytest.raises(RuntimeError, match=r"session\.forked"):
             evolve(DictItems(), event)
 
     def test_the_first_event_makes_the_session(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -36,6 +36,18 @@ def only_log(service: ImportService) -> list[LogEvent]:
 
 def indices(log: Sequence[LogEvent]) -> list[object]:
     return [event.attribute("source_index") for event in log if event.type in ("message.appended", "source.recorded")]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Waits for what a follower does in its own time; the test's time-out ends it."""
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+def taken(service: ImportService, count: int) -> Callable[[], bool]:
+    """Whether `count` records are in, over all sessions."""
+    return lambda: sum(len(indices(log)) for log in service.logs.values()) >= count
 
 
 def test_the_samples_go_in_and_the_check_finds_no_difference() -> None:
@@ -388,11 +400,12 @@ def test_follow_takes_in_what_is_written_and_what_appears(tmp_path: Path) -> Non
             for start in range(700, len(data), 1500):
                 handle.write(data[start : start + 1500])
                 await asyncio.sleep(0.03)
+        await until(taken(service, 16))
         shutil.copy(AGENT, tmp_path)
         (tmp_path / "late.jsonl").write_bytes(b"")
-        await asyncio.sleep(0.1)
+        await until(taken(service, 20))
         (tmp_path / "late.jsonl").write_bytes(b'{"type":"summary"}\n')
-        await asyncio.sleep(0.2)
+        await until(taken(service, 21))
         stop.set()
         return await following
 
@@ -410,13 +423,33 @@ def test_a_followed_file_that_becomes_shorter_is_told(tmp_path: Path) -> None:
     async def scenario() -> IngestReport:
         stop = asyncio.Event()
         following = asyncio.create_task(run_ingest([file], service, follow=True, stop=stop, poll_s=0.01))
-        await asyncio.sleep(0.1)
+        await until(taken(service, 16))
         file.write_bytes(TIDES.read_bytes()[:2000])
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.3)
         stop.set()
         return await following
 
     assert [failure.reason for failure in asyncio.run(scenario()).failures] == ["the file became shorter"]
+
+
+def test_packed_files_and_trajectories_may_be_followed_and_files_may_go(tmp_path: Path) -> None:
+    service = ImportService()
+    (tmp_path / "tide-tables.jsonl.gz").write_bytes(gzip.compress(TIDES.read_bytes()))
+    shutil.copy(FOLDER / "trajectories.json", tmp_path)
+    shutil.copy(FOLDER / "pilot-roster.jsonl", tmp_path)
+
+    async def scenario() -> IngestReport:
+        stop = asyncio.Event()
+        following = asyncio.create_task(run_ingest([tmp_path], service, follow=True, stop=stop, poll_s=0.01))
+        await until(taken(service, 16 + 14 + 51))
+        (tmp_path / "pilot-roster.jsonl").unlink()
+        await asyncio.sleep(0.3)
+        stop.set()
+        return await following
+
+    report = asyncio.run(scenario())
+    assert [failure.reason for failure in report.failures] == ["the file became shorter"]
+    assert (report.sessions, report.records) == (8, 16 + 14 + 51)
 
 
 def test_an_unreachable_service_is_no_reason_to_lose_the_place_in_a_followed_file(tmp_path: Path) -> None:
@@ -429,13 +462,13 @@ def test_an_unreachable_service_is_no_reason_to_lose_the_place_in_a_followed_fil
     async def scenario() -> IngestReport:
         stop = asyncio.Event()
         following = asyncio.create_task(run_ingest([file], service, follow=True, stop=stop, poll_s=0.01, patience_s=0.05))
-        await asyncio.sleep(0.1)
+        await until(taken(service, 6))
         service.away = 10**6
         file.write_bytes(b"".join(lines[:10]))
-        await asyncio.sleep(0.2)
+        await until(lambda: service.away < 10**6 - 3)
         service.away = 0
         file.write_bytes(b"".join(lines))
-        await asyncio.sleep(0.3)
+        await until(taken(service, 16))
         stop.set()
         return await following
 

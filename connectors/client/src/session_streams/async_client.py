@@ -15,6 +15,7 @@ from session_streams.models import Answer, Appended, Body, Event, Report, Sessio
 from session_streams.requests import Positions, Request
 from session_streams.retries import AGAIN, Attempts, Retries
 from session_streams.sse import Parser
+from session_streams.transfer import Transfer
 
 
 class AsyncClient:
@@ -108,6 +109,31 @@ class AsyncClient:
                                 attempts.progressed()
                                 after = int(message.id)
                                 yield Event.of(json.loads(message.data))
+            except httpx.TransportError as error:
+                failure = failed(error)
+            await self._pause(attempts, failure, retry_after)
+
+    async def export(self, session_id: str, *, from_sequence: int = 1, end_sequence: int | None = None) -> AsyncIterator[bytes]:
+        """The lines of the session's export, each with its line end: header, positions, trailer (docs/export.md). What
+        breaks off is continued where it broke off. `session_streams.export` verifies them; raises `ExportChanged` too."""
+        transfer, attempts = Transfer(session_id, from_sequence=from_sequence, end_sequence=end_sequence), Attempts(self._retries)
+        while True:
+            request = transfer.next_request()
+            failure: ApiError | ConnectionFailed = ConnectionFailed("the export broke off")
+            retry_after: str | None = None
+            try:
+                async with self._http.stream("GET", request.path, params=request.params, headers=self._headers(request)) as response:
+                    if response.status_code >= 400:
+                        failure, retry_after = error_of(response.status_code, await response.aread()), response.headers.get("retry-after")
+                    else:
+                        async for chunk in response.aiter_bytes():
+                            attempts.alive()
+                            for line in transfer.feed(chunk):
+                                attempts.progressed()
+                                yield line
+                        if transfer.done:
+                            return
+                        failure = transfer.failure or failure
             except httpx.TransportError as error:
                 failure = failed(error)
             await self._pause(attempts, failure, retry_after)

@@ -14,6 +14,7 @@ from session_streams.models import Answer, Appended, Body, Event, Report, Sessio
 from session_streams.requests import Positions, Request
 from session_streams.retries import AGAIN, Attempts, Retries
 from session_streams.sse import Parser
+from session_streams.transfer import Transfer
 
 
 class Client:
@@ -103,6 +104,31 @@ class Client:
                                 attempts.progressed()
                                 after = int(message.id)
                                 yield Event.of(json.loads(message.data))
+            except httpx.TransportError as error:
+                failure = failed(error)
+            self._pause(attempts, failure, retry_after)
+
+    def export(self, session_id: str, *, from_sequence: int = 1, end_sequence: int | None = None) -> Iterator[bytes]:
+        """The lines of the session's export, each with its line end: header, positions, trailer (docs/export.md). What
+        breaks off is continued where it broke off. `session_streams.export` verifies them; raises `ExportChanged` too."""
+        transfer, attempts = Transfer(session_id, from_sequence=from_sequence, end_sequence=end_sequence), Attempts(self._retries)
+        while True:
+            request = transfer.next_request()
+            failure: ApiError | ConnectionFailed = ConnectionFailed("the export broke off")
+            retry_after: str | None = None
+            try:
+                with self._http.stream("GET", request.path, params=request.params, headers=self._headers(request)) as response:
+                    if response.status_code >= 400:
+                        failure, retry_after = error_of(response.status_code, response.read()), response.headers.get("retry-after")
+                    else:
+                        for chunk in response.iter_bytes():
+                            attempts.alive()
+                            for line in transfer.feed(chunk):
+                                attempts.progressed()
+                                yield line
+                        if transfer.done:
+                            return
+                        failure = transfer.failure or failure
             except httpx.TransportError as error:
                 failure = failed(error)
             self._pause(attempts, failure, retry_after)

@@ -11,6 +11,7 @@ SessionStreamsError
     Invalid            400, 415, 422 and other 4xx  change the request
     RateLimited        429  slower; raised once the time for retries is over
     Unavailable        5xx  later; raised once the time for retries is over
+  ExportChanged        what comes does not continue the export that was begun: begin it anew
 """
 
 import json
@@ -23,6 +24,10 @@ class SessionStreamsError(Exception):
 
 class ConnectionFailed(SessionStreamsError):
     """The service did not answer. Whether a change took effect is not known; the same key finds out."""
+
+
+class ExportChanged(SessionStreamsError):
+    """An export is not continued as it was begun, or what came is none."""
 
 
 class ApiError(SessionStreamsError):

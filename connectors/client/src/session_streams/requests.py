@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 from session_streams.models import Answer, Body, Report, encoded, encoded_lines
 
@@ -102,7 +102,9 @@ def general(
     given = {} if content is None or isinstance(body, bytes) else {"content-type": JSON}
     if method != "GET":
         given["idempotency-key"] = key or new_key()
-    return Request(method, path, {**given, **{name.lower(): value for name, value in (headers or {}).items()}}, dict(params or {}), content)
+    path, _, query = path.partition("?")  # the HTTP client would drop it where there are parameters of ours
+    named = {name.lower(): value for name, value in (headers or {}).items()}
+    return Request(method, path, {**given, **named}, {**dict(parse_qsl(query, keep_blank_values=True)), **(params or {})}, content)
 
 
 def session_path(session_id: str) -> str:

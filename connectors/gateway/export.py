@@ -1,0 +1,245 @@
+"""Exports a session: NDJSON, line by line as `streams.exports.lines` has them, from the header to the trailer.
+
+- The end is named first and kept to, though the session grows. A caller who broke off goes on with `from_sequence` and
+  `end_sequence`, and gets the bytes that it would have got.
+- An export that cannot go on says so in a line; one that is cut has no trailer. Neither looks like a whole one.
+- Where the owner of the session goes, the next one is asked, for a while.
+- Held are one page, sealed, and one piece of lines; a caller who does not read is waited for, and then given up. Content
+  is opened piece by piece, under the keys and the clock of that moment.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from connectors.gateway import bodies, problems
+from connectors.gateway.asgi import Send
+from connectors.gateway.call import Call
+from connectors.gateway.route import Route, Sendable
+from connectors.gateway.service import Gateway
+from streams.errors import ContentUnavailable, Invalid, ProjectionBehind, RecordUnreadable, Retriable, StreamsError
+from streams.exports import lines
+from streams.log.position import Position
+from streams.log.record import decode_event_raw
+from streams.query.pages import EventsPage, Gap
+from streams.query.queries import MISSING
+from streams.session.events import Event
+
+NDJSON: Final = "application/x-ndjson"
+_PAGE: Final = 200
+_PAGE_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 256 * 1024
+_PIECE: Final = 64
+"""Positions that are opened under one look at the keyring."""
+_PAUSE_S: Final = 0.25
+
+_log = structlog.get_logger(__name__)
+
+
+class _Position(NamedTuple):
+    """A position as the owner has it: the event with the bytes of its attributes, or why there is none."""
+
+    sequence: int
+    event: Event | None
+    attributes: bytes | None = None
+    reason: str = MISSING
+
+
+class _Piece(NamedTuple):
+    """Lines that go out together; `positions` are in them. `last_hash` is the last one's."""
+
+    data: bytes
+    positions: int
+    last_hash: bytes | None
+
+
+async def export(gateway: Gateway, call: Call, query: bodies.ExportQuery) -> Sendable:
+    gateway.exports.take()
+    try:
+        stream = ExportStream(gateway, call, query)
+        await stream.begin()
+    except BaseException:
+        gateway.exports.give_back()
+        raise
+    return stream
+
+
+class ExportStream:
+    """Answers with the lines of one export."""
+
+    status = 200
+
+    def __init__(self, gateway: Gateway, call: Call, query: bodies.ExportQuery) -> None:
+        """Takes over one place among the exports."""
+        self._gateway, self._call = gateway, call
+        self._session_id = call.path["session_id"]
+        self._from = self._next = query.from_sequence
+        self._end = query.end_sequence or 0
+        self._last_hash: bytes | None = None
+        self._first: EventsPage
+        self._header_is_out = False
+
+    async def begin(self) -> None:
+        """Everything that can be refused before the first line. Raises as a read of events does, and `Invalid`."""
+        page = await self._page(self._next - 1, _PAGE, self._call.position())
+        self._end = self._end or page.end_sequence
+        if self._end > page.end_sequence:
+            raise Invalid(f"end_sequence: the session stands at {page.end_sequence}")
+        if self._next > self._end + 1:
+            raise Invalid(f"from_sequence: at most {self._end + 1}, behind the end")
+        if self._next > self._end:
+            # Only the trailer is left, which holds the last position's hash.
+            page = await self._page(self._end - 1, 1)
+            last = _positions(page, self._end - 1, self._end)[0].event
+            self._last_hash = None if last is None else last.hash
+        self._first = page
+
+    async def send(self, send: Send) -> None:
+        name = f'attachment; filename="{self._session_id}.ndjson"'
+        headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"content-disposition", name.encode())]
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(self._gone()), asyncio.create_task(self._gateway.stopping.wait())]
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            with suppress(_Left):
+                await self._lines(send, ends)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._gateway.exports.give_back()
+            for task in ends:
+                task.cancel()
+
+    async def _lines(self, send: Send, ends: list[asyncio.Task[Any]]) -> None:
+        async def write(data: bytes) -> None:
+            try:
+                async with asyncio.timeout(self._gateway.limits.export_stall_s):
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+            except TimeoutError:
+                raise _Left from None
+            if ends[0].done():
+                raise _Left
+
+        await write(lines.header_line(self._session_id, from_sequence=self._from, end_sequence=self._end))
+        self._header_is_out = True
+        try:
+            page = self._first
+            while self._next <= self._end:
+                positions = await self._gateway.in_thread(partial(_positions, page, self._next - 1, self._end))
+                while positions:
+                    piece = await self._gateway.in_thread(partial(_piece, self._gateway, positions))
+                    positions = positions[piece.positions :]
+                    await write(piece.data)
+                    self._next, self._last_hash = self._next + piece.positions, piece.last_hash
+                if self._next <= self._end:
+                    page = await self._following(ends)
+        except StreamsError as error:
+            status = problems.status_of(error.code)
+            code = error.code if status != 500 else "service.internal"
+            _log.warning("export_broke_off", session_id=self._session_id, code=error.code, next_sequence=self._next)
+            await write(lines.error_line(code, status=status, next_sequence=self._next))
+        else:
+            await write(lines.trailer_line(self._end, self._last_hash))
+
+    async def _following(self, ends: list[asyncio.Task[Any]]) -> EventsPage:
+        """The next page, from whoever owns the session by then. Raises `_Left`, and what ends an export."""
+        gateway = self._gateway
+        deadline_s = time.monotonic() + gateway.limits.export_patience_s
+        while True:
+            if gateway.stopping.is_set():
+                raise Retriable("the gateway stops", code="service.unavailable")
+            gateway.keys.principal(self._call.bearer(), gateway.clock())
+            asked = asyncio.create_task(self._page(self._next - 1, _PAGE))
+            await asyncio.wait([asked, *ends], return_when=asyncio.FIRST_COMPLETED)
+            if ends[0].done():
+                asked.cancel()
+                raise _Left
+            if not asked.done():
+                asked.cancel()
+                continue
+            try:
+                return asked.result()
+            except Retriable:
+                if time.monotonic() + _PAUSE_S >= deadline_s:
+                    raise
+            await asyncio.wait(ends, timeout=_PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _page(self, after: int, limit: int, position: Position | None = None) -> EventsPage:
+        principal, gateway = self._call.principal, self._gateway
+        page = await gateway.owners.events(
+            principal.workspace_id, self._session_id, after=after, limit=limit, max_bytes=_PAGE_BYTES,
+            position=position, wait_s=gateway.limits.position_wait_s,
+        )  # fmt: skip
+        principal.require_sight_of(self._session_id, page.session.workspace_id, page.session.subject_id)
+        if page.end_sequence < self._end and self._header_is_out:
+            raise ProjectionBehind(f"{self._session_id} is told at {page.end_sequence}, and stood at {self._end}", retry_after_s=1)
+        return page
+
+    async def _gone(self) -> None:
+        while (await self._call.receive())["type"] != "http.disconnect":
+            pass
+
+
+class _Left(Exception):
+    """The caller is gone, or does not read: nothing is sent any more, and the connection is closed without an end."""
+
+
+def _positions(page: EventsPage, after: int, end: int) -> list[_Position]:
+    """Every position that a page tells of, from behind `after` to `end` at most; what it lacks is told with the reason."""
+    found: list[_Position] = []
+
+    def lacking(until: int) -> None:
+        found.extend(_Position(sequence, None, reason=_reason(page.gaps, sequence)) for sequence in range(after + 1 + len(found), until))
+
+    for value in page.events:
+        try:
+            event, attributes = decode_event_raw(value)
+        except RecordUnreadable as error:
+            position = _Position(after + 1 + len(found), None, reason=error.code)
+        else:
+            lacking(min(event.sequence, end + 1))
+            position = _Position(event.sequence, event, attributes)
+        if position.sequence > end:
+            return found
+        found.append(position)
+    if not page.events:
+        # The owner has nothing more up to the session's end.
+        lacking(end + 1)
+    return found
+
+
+def _reason(gaps: Sequence[Gap], sequence: int) -> str:
+    return next((gap.reason for gap in gaps if gap.first_sequence <= sequence <= gap.last_sequence), MISSING)
+
+
+def _piece(gateway: Gateway, positions: Sequence[_Position]) -> _Piece:
+    """The lines of the first of these positions, as many as make a piece. Blocks on the keyring. Raises `KeyringUnavailable`."""
+    taken = positions[:_PIECE]
+    opened = gateway.sealer.open_each([position.event for position in taken if position.event is not None])
+    made: list[bytes] = []
+    size, last_hash = 0, None
+    for position in taken:
+        if position.event is None:
+            line, last_hash = lines.missing_line(position.sequence, position.reason), None
+        else:
+            content = next(opened)
+            if isinstance(content, ContentUnavailable):
+                gateway.metrics.gaps.labels(content.code.removeprefix("content.")).inc()
+            line, last_hash = lines.position_line(position.event, position.attributes, content), position.event.hash
+        made.append(line)
+        size += len(line)
+        if size >= _PIECE_BYTES:
+            break
+    return _Piece(b"".join(made), len(made), last_hash)
+
+
+ROUTES = (
+    Route(
+        method="GET", path="/v1/sessions/{session_id}/export", name="export_session",
+        summary="The whole session with its hash chain, to be checked by anybody (docs/export.md)", handler=export,
+        scope="export:read", query=bodies.ExportQuery, media_type=NDJSON,
+    ),
+)  # fmt: skip

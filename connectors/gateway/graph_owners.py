@@ -1,0 +1,45 @@
+"""Reads of graphs by way of their owners: the group of the graph role says who has which partition."""
+
+import time
+
+import msgspec
+
+from connectors.gateway.owners import FindsOwners, OwnerClient
+from connectors.owner.messages import GraphQuestion
+from streams.log.owners import GroupOwners
+from streams.log.position import Position
+from streams.log.topics import Topics
+from streams.projections.graph.handler import ROLE
+from streams.query.graphs import GraphPage
+from streams.settings import Settings
+
+_page = msgspec.msgpack.Decoder(GraphPage).decode
+
+
+class GraphOwnerClient(OwnerClient):
+    """Belongs to one event loop."""
+
+    def __init__(self, settings: Settings, token: str, finder: FindsOwners | None = None) -> None:
+        super().__init__(settings, token, finder or GroupOwners(settings, ROLE, Topics(settings.topic_prefix).events))
+
+    async def graph(
+        self,
+        workspace_id: str,
+        session_id: str,
+        *,
+        node_id: str | None,
+        depth: int,
+        nodes_max: int,
+        items_max: int,
+        position: Position | None = None,
+        wait_s: float = 5.0,
+    ) -> GraphPage:
+        """Around `node_id`, or the whole. Raises `Retriable`s, `NotFound` and `Invalid` (graph.too_large)."""
+        deadline_s = time.monotonic() + wait_s
+        partition = self._partition(session_id)
+        here = await self._passed_elsewhere(position, partition, deadline_s)
+
+        def question(left_s: float) -> GraphQuestion:
+            return GraphQuestion(workspace_id, session_id, node_id, depth, nodes_max, items_max, here, left_s)
+
+        return await self._ask(partition, "graph", question, _page, deadline_s)

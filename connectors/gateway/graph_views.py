@@ -1,0 +1,187 @@
+"""The graph as JSON. Content never stands in it: where an event had some, its state and digest do, and why it is gone."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from connectors.gateway import fields as f
+from connectors.gateway.answers import Sequence, when
+from connectors.gateway.views import ContentGap
+from streams.custody.keyring import SecretRef
+from streams.custody.sealing import Sealer
+from streams.errors import Invalid
+from streams.graph.items import Edge, Gap, Graph, Node, NodeContent
+from streams.session.events import OMITTED
+
+
+class ContentView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`gap` says why it cannot be shown any more; the event itself holds it otherwise."""
+
+    state: str
+    digest: f.Hex32 | None = None
+    gap: ContentGap | None = None
+
+
+class NodeView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`content` is of the event that made the node, `changed_content` of the one that last changed it."""
+
+    id: f.NodeId
+    type: str
+    state: str | None = None
+    kind: str | None = None
+    native: bool | None = None
+    outcome: str | None = None
+    reason: str | None = None
+    revision: str | None = None
+    thread_id: f.ThreadId | None = None
+    turn_id: f.TurnId | None = None
+    run_id: f.RunId | None = None
+    generation: f.Generation | None = None
+    native_task_id: f.TaskId | None = None
+    action_digest: str | None = None
+    request_digest: str | None = None
+    receipt_digest: str | None = None
+    digest: str | None = None
+    occurred_at: f.Moment | None = None
+    expires_at: f.Moment | None = None
+    created_at: f.Moment
+    changed_at: f.Moment
+    content: ContentView | None = None
+    changed_content: ContentView | None = None
+    created_sequence: Sequence
+    created_event_id: f.EventId
+    changed_sequence: Sequence
+    changed_event_id: f.EventId
+
+
+class EdgeView(
+    Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}, forbid_unknown_fields=True
+):  # fmt: skip
+    """Read as a sentence: from, type, to. The two events explain it."""
+
+    id: str
+    type: str
+    source: f.NodeId
+    target: f.NodeId
+    created_sequence: Sequence
+    created_event_id: f.EventId
+    changed_sequence: Sequence
+    changed_event_id: f.EventId
+
+
+class GraphGapView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Something that the facts say exists and that is not here. `node` is where it is felt, `target` the id that is missing."""
+
+    reason: str
+    node: f.NodeId
+    first_sequence: Sequence
+    last_sequence: Sequence
+    event_id: f.EventId | None = None
+    target: str | None = None
+
+
+class GraphView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`truncated`: there is more around the same node than the limit lets through."""
+
+    session_id: f.SessionId
+    through_sequence: Sequence
+    nodes: list[NodeView]
+    edges: list[EdgeView]
+    gaps: list[GraphGapView]
+    truncated: bool
+
+
+_TOLD_OTHERWISE: Final = frozenset({"occurred_at", "expires_at", "created_at", "changed_at", "content", "changed_content"})
+_FIELDS: Final = tuple(name for name in NodeView.__struct_fields__ if name not in _TOLD_OTHERWISE)
+
+
+def graph_view(graph: Graph, sealer: Sealer) -> GraphView:
+    """Blocks on the keyring. Raises `KeyringUnavailable`."""
+    gone = gone_contents(graph, sealer)
+    return GraphView(
+        session_id=graph.head.session_id,
+        through_sequence=graph.head.sequence,
+        nodes=[_node(node, gone) for node in graph.nodes],
+        edges=[_edge(edge) for edge in graph.edges],
+        gaps=[_gap(gap) for gap in graph.gaps],
+        truncated=graph.truncated,
+    )
+
+
+def gone_contents(graph: Graph, sealer: Sealer) -> dict[tuple[str | None, str | None], str]:
+    """Why content is gone, by its subject and expiry day; what can still be opened is not in it."""
+    workspace_id, session_id = graph.head.workspace_id or "", graph.head.session_id
+    places = {(content.subject_id, content.expiry_day) for content in _contents(graph.nodes) if content.state != OMITTED}
+    asked = {place: refs for place in places if (refs := _secrets(workspace_id, session_id, *place)) is not None}
+    held = sealer.secrets({ref for refs in asked.values() for ref in refs}, create=False)
+    missing = {ref for refs in asked.values() for ref in refs} - held.keys()
+    destroyed = sealer.destroyed(missing) if missing else frozenset()
+    gone = {}
+    for place in places:
+        refs = asked.get(place)
+        if refs is None:
+            gone[place] = "unreadable"
+        elif destroyed.intersection(refs[:2]):
+            # Erasure is told before expiry: it is the stronger fact, and stays true.
+            gone[place] = "erased"
+        elif refs[2] in destroyed or sealer.is_over(refs[2].id):
+            gone[place] = "expired"
+        elif missing.intersection(refs):
+            gone[place] = "unreadable"
+    return gone
+
+
+def _secrets(workspace_id: str, session_id: str, subject_id: str | None, day: str | None) -> tuple[SecretRef, ...] | None:
+    """Subject's, session's and day's; None where the reference names what can be no secret."""
+    session = SecretRef("session", workspace_id, session_id)
+    subject = session if subject_id is None else SecretRef("subject", workspace_id, subject_id)
+    refs = (subject, session, SecretRef("day", workspace_id, day or ""))
+    try:
+        for ref in refs:
+            ref.name  # noqa: B018 - raises where a part does not fit
+    except Invalid:
+        return None
+    return refs
+
+
+def _contents(nodes: Iterable[Node]) -> Iterable[NodeContent]:
+    for node in nodes:
+        for content in (node.content, node.changed_content):
+            if content is not None:
+                yield content
+
+
+def _node(node: Node, gone: dict[tuple[str | None, str | None], str]) -> NodeView:
+    return NodeView(
+        **{name: getattr(node, name) for name in _FIELDS},
+        occurred_at=None if node.occurred_at is None else when(node.occurred_at),
+        expires_at=None if node.expires_at is None else when(node.expires_at),
+        created_at=when(node.created_at),
+        changed_at=when(node.changed_at),
+        content=_content(node.content, gone),
+        changed_content=_content(node.changed_content, gone),
+    )
+
+
+def _content(content: NodeContent | None, gone: dict[tuple[str | None, str | None], str]) -> ContentView | None:
+    if content is None:
+        return None
+    reason = OMITTED if content.state == OMITTED else gone.get((content.subject_id, content.expiry_day))
+    return ContentView(state=content.state, digest=content.digest, gap=None if reason is None else ContentGap(reason))
+
+
+def _edge(edge: Edge) -> EdgeView:
+    return msgspec.convert(edge, EdgeView, from_attributes=True)
+
+
+def _gap(gap: Gap) -> GraphGapView:
+    return GraphGapView(
+        reason=gap.reason,
+        node=gap.node_id,
+        first_sequence=gap.first_sequence,
+        last_sequence=gap.last_sequence,
+        event_id=gap.event_id,
+        target=gap.target,
+    )

@@ -1,0 +1,1 @@
+"""What leaves the log as evidence: forms that a stranger can check with nothing but what they were given."""

@@ -1,0 +1,19 @@
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.support.gateway import World, world
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One gateway for a module; its tests set back the faults that they inject."""
+    with world(tmp_path_factory.mktemp("gateway")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def client(shared: World) -> httpx.Client:
+    """A key that may do everything in its workspace."""
+    return shared.client()

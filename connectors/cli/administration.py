@@ -205,12 +205,20 @@ def doctor(broker: Broker = None, data_dir: DataDir = None, as_json: Json = Fals
     raise typer.Exit(MISCONFIGURED if failed else OK)
 
 
-def rebuild(data_dir: DataDir = None, as_json: Json = False) -> None:
+def rebuild(
+    graph: Annotated[
+        bool, typer.Option("--graph", help="The graphs instead: topic and offsets go too, and all is folded anew from the events.")
+    ] = False,
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
     """Throw the projector's local stores away, while it is stopped: its next start makes them anew from the topics."""
-    from connectors.cli.rebuild import wipe_stores
+    from connectors.cli.rebuild import remake_graphs, wipe_stores
 
-    wiped = wipe_stores(found.settings(data_dir=data_dir).data_dir, "projector")
+    settings = found.settings(broker=broker, data_dir=data_dir)
+    role, wiped = ("graph-projector", remake_graphs(settings)) if graph else ("projector", wipe_stores(settings.data_dir, "projector"))
     if as_json:
         emit_json({"wiped": [str(store) for store in wiped]})
     else:
-        print(f"{len(wiped)} stores removed; the projector makes them anew at its next start")
+        print(f"{len(wiped)} stores removed; the {role} makes them anew at its next start")

@@ -1,8 +1,9 @@
-"""`demo`: the whole show in a temporary folder, from an empty cluster to events read back; nothing of it stays.
+"""`demo`: the whole show in a temporary folder, from an empty cluster to events read back; of it stays what is in `build/`.
 
-1 a local Kafka and all roles      4 events, and one of them opened
-2 the samples go in, and again     5 the throughput reached; what a tap counted of it
-3 the sessions with their counts   6 everything stops
+1 a local Kafka and all roles      5 a session's graph, written and drawn
+2 the samples go in, and again     6 a session exported, and its export verified
+3 the sessions with their counts   7 the throughput reached; what a tap counted of it
+4 events, and one of them opened   8 everything stops
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from connectors.cli import reading
+from connectors.cli import exporting, graphing, reading
 from connectors.cli.console import OK, REFUSED, progress, remark
 from connectors.cli.found import Gateway, Up
 from connectors.cli.ingesting import IngestOptions, ingest, tell
@@ -25,6 +26,7 @@ from connectors.cli.local import LocalInstallation, LocalOptions
 from connectors.cli.taps import show_tap, wait_for_tap
 from connectors.sources.samples import FOLDER as SAMPLES
 from session_streams import AsyncClient, Client, Event
+from session_streams.export import Verdict
 from streams.settings import Settings
 
 _TAIL_EVENTS: Final = 12
@@ -33,6 +35,8 @@ _BATCH_EVENTS: Final = 500
 _BATCHES: Final = 60
 _CONTENT_BYTES: Final = 1000
 _TAP_TIMEOUT_S: Final = 60.0
+_GRAPH: Final = Path("build") / "demo-graph.svg"
+_EXPORT: Final = Path("build") / "demo-session.ndjson"
 
 
 def run_demo(settings: Settings, *, taps: bool = False) -> int:
@@ -71,13 +75,25 @@ def _show(up: Up) -> int:
         reading.show_tail(client, session, count=_TAIL_EVENTS, follow=False, as_json=False)
         _head("One event read back and opened (its content lies sealed in Kafka)")
         _show_event(client.events(session.session_id))
+        _head(f"Its execution graph, as Mermaid; drawn in {_GRAPH}")
+        graphing.show_in_demo(client, session.session_id, _GRAPH)
+        _head(f"The session exported to {_EXPORT}, and verified with nothing but that file")
+        verdict = _export(client, session.session_id)
+        print(verdict)
     _head(f"Throughput: {_WRITERS} writers, batches of {_BATCH_EVENTS} events of {_CONTENT_BYTES} bytes, over HTTP")
     events, seconds = asyncio.run(_load(up))
     print(f"{events:,} events accepted, exactly once, in {seconds:.1f} s: {events / seconds:,.0f} events/s")
     if up.tap is not None:
         _head(f"What the tap counted ({up.tap})")
         show_tap(wait_for_tap(up.tap, events=events + first.report.events, timeout_s=_TAP_TIMEOUT_S), as_json=False)
-    return OK if first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 else REFUSED
+    held = first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 and verdict.ok
+    return OK if held else REFUSED
+
+
+def _export(client: Client, session_id: str) -> Verdict:
+    _EXPORT.parent.mkdir(exist_ok=True)
+    exporting.export_to_file(client, session_id, _EXPORT, quiet=True)
+    return exporting.check_file(str(_EXPORT))
 
 
 def _show_event(events: Iterable[Event]) -> None:

@@ -50,7 +50,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield _ok("brokers", ", ".join(f"{broker.broker_id} at {broker.host}:{broker.port}" for broker in brokers))
         yield from _features(brokers[0])
         yield from _broker_settings(settings, brokers)
-        for check, examiner in (("topics", _topics), ("authority", _authority), ("projector", _projector)):
+        for check, examiner in (("topics", _topics), ("authority", _authority), ("projector", _projector), ("graph-projector", _graphs)):
             yield from _made(check, settings, examiner)
     yield from _disk(settings)
     yield from _keyring(settings)
@@ -154,8 +154,17 @@ def _projector(settings: Settings) -> Iterator[Finding]:
     yield from _owned("projector", settings, Topics(settings.topic_prefix).events)
 
 
-def _owned(role: str, settings: Settings, topic: str) -> Iterator[Finding]:
-    taken = frozenset[int]().union(*GroupOwners(settings, role, topic).assigned().values())
+def _graphs(settings: Settings) -> Iterator[Finding]:
+    topic = Topics(settings.topic_prefix).events
+    yield from _owned("graph-projector", settings, topic, group="graph")
+    behind = sum(lag for lag in inspect.group_lag(settings, "graph", topic, settings.partitions).values() if lag is not None)
+    if behind > _LAG_MANY:
+        to_do = "see its log; another `session-streams graph-projector` shares the partitions"
+        yield _warning("graph lag", f"{behind:,} events wait", to_do)
+
+
+def _owned(role: str, settings: Settings, topic: str, *, group: str | None = None) -> Iterator[Finding]:
+    taken = frozenset[int]().union(*GroupOwners(settings, group or role, topic).assigned().values())
     missing = sorted(set(range(settings.partitions)) - taken)
     if missing:
         yield _failed(role, f"nobody owns partitions {missing}", f"start `session-streams {role}` (or `up`), and look into its log")

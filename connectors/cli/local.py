@@ -58,6 +58,7 @@ class _Kept(Struct, frozen=True, kw_only=True):
     workspace_id: str
     api_key: str
     projector_port: int
+    graph_port: int = 0
 
 
 class LocalInstallation:
@@ -92,6 +93,7 @@ class LocalInstallation:
         roles = {
             "authority": [],
             "projector": ["--port", str(kept.projector_port)],
+            "graph-projector": ["--port", str(kept.graph_port)],
             "gateway": ["--host", self._options.host, "--port", str(port)],
         }
         tap = self._tap_port() if self._options.taps else None
@@ -189,7 +191,8 @@ class LocalInstallation:
         kept = _Kept(
             workspace_id=workspace_id,
             api_key=(before and self._still_valid(before.api_key)) or self._new_key(workspace_id),
-            projector_port=before.projector_port if before is not None and is_free(before.projector_port) else free_ports(1)[0],
+            projector_port=_kept_port(0 if before is None else before.projector_port),
+            graph_port=_kept_port(0 if before is None else before.graph_port),
         )
         if kept != before:
             found.write_private(path, msgspec.json.encode(kept))
@@ -234,7 +237,8 @@ class LocalInstallation:
 
     def _groups(self) -> list[GroupOwners]:
         names = Topics(self._settings.topic_prefix)
-        return [GroupOwners(self._settings, "authority", names.commands), GroupOwners(self._settings, "projector", names.events)]
+        groups = (("authority", names.commands), ("projector", names.events), ("graph", names.events))
+        return [GroupOwners(self._settings, group, topic) for group, topic in groups]
 
     def _members(self) -> frozenset[str]:
         """Members of before: the broker lists them until their session runs out, and they are not the ones waited for."""
@@ -263,6 +267,11 @@ class LocalInstallation:
             if time.monotonic() > deadline:
                 raise Fatal(f"not everything answered within {_READY_TIMEOUT_S:g} s; the logs are in {self._settings.data_dir / 'logs'}")
             time.sleep(0.1)
+
+
+def _kept_port(before: int) -> int:
+    """That of before, unless there is none (0) or somebody else has it now."""
+    return before if before and is_free(before) else free_ports(1)[0]
 
 
 def _taken(group: GroupOwners, before: frozenset[str]) -> frozenset[int]:

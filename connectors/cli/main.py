@@ -37,6 +37,8 @@ app.command()(administration.doctor)
 app.command()(administration.rebuild)
 app.command()(usage.sessions)
 app.command()(usage.tail)
+app.command()(usage.export)
+app.command()(usage.graph)
 app.command()(usage.ingest)
 
 
@@ -133,6 +135,22 @@ def projector(
 
     with _role("projector", log_file) as stop:
         run_projector(found.settings(broker=broker, data_dir=data_dir), host, port, stop)
+
+
+@app.command()
+def graph_projector(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the internal HTTP; 0 takes a free one.")] = 0,
+    log_file: LogFile = None,
+    crash_at: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run one maker of graphs: the execution graphs of its share of the partitions, and the reads of them."""
+    from connectors.cli.roles import run_graph
+
+    with _role("graph-projector", log_file) as stop:
+        run_graph(found.settings(broker=broker, data_dir=data_dir), host, port, stop, crash_at=crash_at)
 
 
 @app.command()

@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streams.errors import Misconfigured
+from streams.log.remake import remake
+from streams.log.topics import Topics
+from streams.projections.graph.handler import ROLE as GRAPH
+from streams.settings import Settings
 
 
 def wipe_stores(data_dir: Path, role: str) -> list[Path]:
@@ -17,6 +21,17 @@ def wipe_stores(data_dir: Path, role: str) -> list[Path]:
     for store in stores:
         shutil.rmtree(store)
     return stores
+
+
+def remake_graphs(settings: Settings) -> list[Path]:
+    """Removes the local stores of graphs, their topic and their group's offsets.
+
+    Raises `Misconfigured` while a process of the role runs, `BrokerUnavailable`.
+    """
+    wiped = wipe_stores(settings.data_dir, GRAPH)
+    topics = Topics(settings.topic_prefix)
+    remake(settings, topics.graph, group=GRAPH, reads=topics.events)
+    return wiped
 
 
 def _stores(folder: Path) -> Iterator[Path]:

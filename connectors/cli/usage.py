@@ -1,9 +1,9 @@
-"""Commands for whoever uses a log: ingest, sessions, tail. They talk to a gateway, with a key."""
+"""Commands for whoever uses a log: ingest, sessions, tail, export, graph. They talk to a gateway, with a key."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -29,7 +29,7 @@ class ClientFailed(Exception):
 
 @contextmanager
 def _client(url: str | None, api_key: str | None, data_dir: Path | None) -> "Iterator[Client]":
-    from session_streams import ApiError, Client, ConnectionFailed, RateLimited, Retries, Unavailable
+    from session_streams import ApiError, Client, ConnectionFailed, ExportChanged, RateLimited, Retries, Unavailable
 
     gateway = found.gateway(url=url, api_key=api_key, data_dir=data_dir)
     try:
@@ -42,6 +42,8 @@ def _client(url: str | None, api_key: str | None, data_dir: Path | None) -> "Ite
         raise ClientFailed(f"{failed.code}: {failed.detail}", UNAVAILABLE) from failed
     except ApiError as failed:
         raise ClientFailed(f"{failed.code}: {failed.detail}", REFUSED) from failed
+    except ExportChanged as failed:
+        raise ClientFailed(str(failed), REFUSED) from failed
 
 
 def sessions(
@@ -73,6 +75,69 @@ def tail(
     with _client(url, api_key, data_dir) as client:
         session = newest_session(client) if session_id is None else client.session(session_id)
         show_tail(client, session, count=count, follow=follow, as_json=as_json)
+
+
+def export(
+    target: Annotated[
+        str | None, typer.Argument(metavar="[SESSION|FILE]", help="sess_...; default: the newest session. With --verify also a file.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the export, or a file without any service. Status 1 where it fails.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left in FILE.part.")] = False,
+    last_hash: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The hash that a file has to end with, known from elsewhere.")
+    ] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Write a session with its hash chain to a file that anybody can check, or check one."""
+    from connectors.cli import exporting
+    from connectors.cli.reading import newest_session
+    from streams.session.ids import is_id
+
+    if verify and target is not None and not is_id(target, "sess"):
+        verdict = exporting.check_file(target, last_hash=last_hash)
+        exporting.tell(verdict, as_json=as_json)
+        raise typer.Exit(OK if verdict.ok else REFUSED)
+    if target is not None and not is_id(target, "sess"):
+        raise typer.BadParameter("expected sess_...; a file is checked with --verify", param_hint="SESSION")
+    if resume and output is None:
+        raise typer.BadParameter("needs --output", param_hint="--resume")
+    checked = None
+    with _client(url, api_key, data_dir) as client:
+        session_id = newest_session(client).session_id if target is None else target
+        if output is None:
+            checked = exporting.export_to_stdout(client, session_id, check=verify, last_hash=last_hash)
+        else:
+            exporting.export_to_file(client, session_id, output, resume=resume)
+            checked = exporting.check_file(str(output), last_hash=last_hash) if verify else None
+    if checked is not None:
+        exporting.tell(checked, as_json=as_json, aside=output is None)
+        raise typer.Exit(OK if checked.ok else REFUSED)
+
+
+def graph(
+    session_id: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="sess_...; default: the newest session.")] = None,
+    form: Annotated[Literal["json", "mermaid", "dot", "svg"], typer.Option("--format", help="How it is told or drawn.")] = "json",
+    through: Annotated[int | None, typer.Option(min=1, metavar="N", help="As it was at this sequence.")] = None,
+    around: Annotated[str | None, typer.Option(metavar="NODE", help="Only what lies around this node (run_..., turn_... ...).")] = None,
+    depth: Annotated[int, typer.Option(min=0, max=20, help="So many edges around it.")] = 2,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: standard output.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show a session's execution graph: Runs, attempts, child work, waits, approvals, effects, and what led to what."""
+    from connectors.cli.graphing import GraphOptions, show_graph
+    from connectors.cli.reading import newest_session
+
+    with _client(url, api_key, data_dir) as client:
+        named = newest_session(client).session_id if session_id is None else session_id
+        show_graph(client, named, GraphOptions(format=form, through=through, around=around, depth=depth), output)
 
 
 def ingest(

@@ -38,9 +38,10 @@ _log = structlog.get_logger(__name__)
 def run_tap(settings: Settings, host: str, port: int, stop: threading.Event) -> None:
     """Runs until `stop` is set. Raises `Fatal` where it cannot go on, `Misconfigured` where the topics do not fit."""
     verify(settings)
-    # They tell every rebalance step and every pause of a partition; what matters comes up as an error.
-    for name in ("faust", "mode", "aiokafka"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    # Faust tells every step of a rebalance; aiokafka a hundred lines a second while a broker is away, which the watch
+    # tells once in a while.
+    for name, level in (("faust", logging.WARNING), ("mode", logging.WARNING), ("aiokafka", logging.CRITICAL)):
+        logging.getLogger(name).setLevel(level)
     tables_of = rebuilt(settings, stop)
     if not stop.is_set():
         asyncio.run(_run(TapApp(settings, host, port, tables_of), settings, stop))

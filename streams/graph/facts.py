@@ -54,6 +54,14 @@ RECEIPT: Final = "receipt"
 """The kind of evidence that a receipt is; a reconciliation names its own."""
 
 
+def _attach(telling: Telling, edge_type: str, holder: str | None, node_id: str) -> None:
+    """To what the event says it belongs to; outside of Runs, or where its Run is not there, to the place where it stands."""
+    if holder is not None:
+        telling.draw(edge_type, holder, node_id)
+    else:
+        telling.put_in_place(node_id)
+
+
 # -- session, thread, turn --------------------------------------------------------------------------------------------
 
 
@@ -157,7 +165,7 @@ def _context_pinned(telling: Telling) -> None:
         return
     identifier = pin_id(run_id, attributes.pin_kind)
     telling.make(identifier, CONTEXT_PIN, kind=attributes.pin_kind, revision=attributes.revision, digest=attributes.digest)
-    telling.draw(CONSUMED, run_id, identifier)
+    _attach(telling, CONSUMED, telling.run, identifier)
 
 
 def _steering_applied(telling: Telling) -> None:
@@ -169,17 +177,14 @@ def _steering_applied(telling: Telling) -> None:
 
 
 def _wait_opened(telling: Telling) -> None:
-    event, attributes = telling.event, telling.read(WaitAttributes)
+    attributes = telling.read(WaitAttributes)
     if attributes.wait_id is None:
         telling.miss(NODE_MISSING)
         return
     telling.make(
         attributes.wait_id, WAIT, state=life.OPENED, kind=attributes.kind, reason=attributes.reason, expires_at=attributes.expires_at
     )
-    if event.run_id is not None:
-        telling.draw(WAITS_ON, event.run_id, attributes.wait_id)
-    else:
-        telling.put_in_place(attributes.wait_id)
+    _attach(telling, WAITS_ON, telling.run, attributes.wait_id)
 
 
 def _wait_answered(telling: Telling) -> None:
@@ -206,13 +211,13 @@ def _approval_decided(state: str) -> "Tells":
 
 
 def _child_started(telling: Telling) -> None:
-    event, attributes = telling.event, telling.read(ChildAttributes)
+    attributes = telling.read(ChildAttributes)
     if attributes.child_id is None:
         telling.miss(NODE_MISSING)
         return
     telling.make(attributes.child_id, CHILD, state=life.STARTED, kind=attributes.kind, native=attributes.native)
-    if event.run_id is not None:
-        telling.draw(CHILD_OF, attributes.child_id, event.run_id)
+    if telling.run is not None:
+        telling.draw(CHILD_OF, attributes.child_id, telling.run)
     else:
         telling.put_in_place(attributes.child_id)
 
@@ -238,7 +243,7 @@ def _effect_dispatched(telling: Telling) -> None:
         request_digest=attributes.request_digest,
         action_digest=attributes.action_digest or attributes.request_digest,
     )
-    telling.draw(DISPATCHED, telling.actor_at_work(), attributes.effect_id)
+    _attach(telling, DISPATCHED, telling.worker, attributes.effect_id)
     if attributes.approval_id is not None:
         telling.draw(AUTHORISED_BY, attributes.effect_id, attributes.approval_id)
 
@@ -265,10 +270,7 @@ def _artifact_recorded(telling: Telling) -> None:
     event, attributes = telling.event, telling.read(ArtifactAttributes)
     identifier = attributes.artifact_id or event.event_id
     telling.make(identifier, ARTIFACT, digest=attributes.digest)
-    if event.run_id is not None:
-        telling.draw(PRODUCED, telling.actor_at_work(), identifier)
-    else:
-        telling.put_in_place(identifier)
+    _attach(telling, PRODUCED, telling.worker, identifier)
     for older in telling.linked("supersedes"):
         telling.draw(REPLACES, identifier, older)
 

@@ -57,14 +57,19 @@ class Telling:
                 return node_id
         return event.session_id
 
-    def actor_at_work(self) -> str:
-        """The attempt that the event speaks for, else the place where it stands."""
-        event = self.event
-        if event.run_id is not None and event.attempt_generation is not None:
-            attempt = attempt_id(event.run_id, event.attempt_generation)
-            if self.rows.node(attempt) is not None:
-                return attempt
-        return self.place()
+    @property
+    def run(self) -> str | None:
+        """The Run that the event stands in, where it is in the graph."""
+        run_id = self.event.run_id
+        return None if run_id is None or self.rows.node(run_id) is None else run_id
+
+    @property
+    def worker(self) -> str | None:
+        """The attempt that the event speaks for, else its Run; None where the graph has neither."""
+        run_id, generation = self.event.run_id, self.event.attempt_generation
+        if run_id is not None and generation is not None and self.rows.node(attempt_id(run_id, generation)) is not None:
+            return attempt_id(run_id, generation)
+        return self.run
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ _UNAVAILABLE: Final = frozenset(
         KafkaError._WAIT_COORD, KafkaError._RESOLVE, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT, KafkaError._QUEUE_FULL, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
+        KafkaError._NOENT,  # a topic that was just made has no leaders yet
     }
 )  # fmt: skip
 _MISCONFIGURED: Final = frozenset(

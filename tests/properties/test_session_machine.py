@@ -6,6 +6,7 @@ gets accepted must agree with it.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,7 +26,7 @@ from streams.session.events import (
     SteeringAttributes,
     WaitAttributes,
 )
-from streams.session.items import AttemptState, EffectState, Item, RunState, SessionState
+from streams.session.items import AttemptState, EffectState, RunState, SessionState
 from streams.session.outcomes import Grant, Rejected
 from tests.support.examples import made_up_id
 from tests.support.story import OTHER, PERSON, SECOND, WORKER, Story, part
@@ -33,6 +34,7 @@ from tests.support.story import OTHER, PERSON, SECOND, WORKER, Story, part
 RUNS = [made_up_id("run", label) for label in "abc"]
 WORKERS = [WORKER, OTHER, made_up_id("key", "third")]
 SMALL = st.integers(1, 3)
+T = TypeVar("T")
 SELDOM = st.sampled_from([False] * 7 + [True])
 ACTIONS = ["sha256:" + digit * 64 for digit in "12"]
 
@@ -262,7 +264,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     # -- what holds
 
-    def items(self, kind: type[Item]) -> list[Item]:
+    def items(self, kind: type[T]) -> list[T]:
         return [item for item in self.story.items.items.values() if isinstance(item, kind)]
 
     @invariant()

@@ -17,8 +17,8 @@ from connectors.gateway.settings import GatewaySettings
 from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionRow
 from streams.errors import BrokerUnavailable, NotFound, OutcomeUnknown
 from streams.session.commands import Command, Kind
-from streams.session.decide import decide
-from streams.session.events import Draft, SessionAttributes
+from streams.session.decide import Decision, decide
+from streams.session.events import Draft, Event, SessionAttributes
 from streams.session.ids import derive_event_id
 from streams.session.outcomes import Rejected
 from streams.session.state import DictItems
@@ -40,6 +40,8 @@ class ImportService:
         self.logs: dict[str, list[LogEvent]] = {}
         self.subjects: dict[str, str | None] = {}
         self.letters: dict[str, tuple[str, DeadLetterBody]] = {}
+        self.accepted: dict[str, list[Event]] = {}
+        """By session, what the core accepted, without content and unchained."""
         self.appends = 0
         self.lose_answers = 0
         self.away = 0
@@ -154,16 +156,30 @@ class ImportService:
             importing=True,
             drafts=tuple(drafts),
         )
-        decision = decide(self._items[session_id], command, _NOW, next(self._offsets))
+        command_offset = next(self._offsets)
+        decision = decide(self._items[session_id], command, _NOW, command_offset)
         if isinstance(decision, Rejected):
             return decision
         self._items[session_id].put(decision.changed)
         held = {draft.event_id: content for draft, content in zip(drafts, contents, strict=True)}
+        self._keep(session_id, decision, command_offset)
         log = self.logs[session_id]
         log += [
             _shown(draft, decision.first_sequence + place, held.get(draft.event_id)) for place, draft in enumerate(decision.drafts)
         ]
         return Appended(last_sequence=len(log), event_ids=tuple(draft.event_id for draft in drafts))
+
+    def _keep(self, session_id: str, decision: Decision, command_offset: int) -> None:
+        last = len(decision.drafts) - 1
+        self.accepted.setdefault(session_id, []).extend(
+            _event(draft, sequence=decision.first_sequence + place, command_offset=command_offset, command_last=place == last)
+            for place, draft in enumerate(decision.drafts)
+        )
+
+
+def _event(draft: Draft, **added: int | bool) -> Event:
+    fields = {name: getattr(draft, name) for name in draft.__struct_fields__}
+    return Event(**fields, **added, accepted_at=_NOW, previous_hash=bytes(32), hash=bytes(32))
 
 
 def _shown(draft: Draft, sequence: int, content: bytes | None) -> LogEvent:

@@ -4,6 +4,7 @@ It imports nothing of this project, so it also shows how little a reader in anot
 `python tests/vectors/check.py`.
 """
 
+import base64
 import hashlib
 import hmac
 import json
@@ -135,7 +136,27 @@ def check_ids():
         assert derived_id(vector["prefix"], vector["parts"], unhex(vector["identity_key"])) == vector["id"]
 
 
+def check_export():
+    """docs/export.md, in as few lines as a reader of an export needs."""
+    header, *positions, trailer = (json.loads(line) for line in (FOLDER / "export.ndjson").read_bytes().splitlines())
+    assert (header["kind"], header["format"], header["format_version"]) == ("header", "checkfu.session-export", 1)
+    previous = genesis(header["session_id"])
+    assert header["genesis"] == previous.hex()
+    assert [each["sequence"] for each in positions] == list(range(1, header["end_sequence"] + 1))
+    for each in positions:
+        content, attributes = each["content"], each["attributes"]
+        assert (each["session_id"], each["previous_hash"]) == (header["session_id"], previous.hex())
+        if "text" in content:
+            assert hashlib.sha256(unhex(content["salt"]) + content["text"].encode()).hexdigest() == content["digest"]
+        else:
+            assert content["state"] == "none" or each["reason"] in ("expired", "erased", "omitted", "unreadable")
+        held = None if attributes is None else base64.b64decode(attributes["bytes"]).hex()
+        previous = hashlib.sha256(chain_input({**each, "attributes": held})).digest()
+        assert each["hash"] == previous.hex()
+    assert trailer == {"kind": "trailer", "count": len(positions), "last_hash": previous.hex()}
+
+
 if __name__ == "__main__":
-    for check in (check_chain, check_keys, check_sealed, check_partitions, check_ids):
+    for check in (check_chain, check_keys, check_sealed, check_partitions, check_ids, check_export):
         check()
         print(f"{check.__name__}: as documented")

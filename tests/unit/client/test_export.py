@@ -18,6 +18,7 @@ from session_streams.export.evidence import SCHEMAS
 from streams.exports import lines as form
 from streams.session.events import RunAttributes, SessionAttributes
 from tests.support.examples import made_up_id
+from tests.support.export_vector import FILE, vector
 from tests.support.exports import History, changed, conversation, spelled
 
 LINES = conversation().lines()
@@ -71,6 +72,13 @@ class TestAWholeExport:
         entries = json.loads((Path(form.codec.__file__).parent / "registry.json").read_text(encoding="utf-8"))
         published = {f"{entry['subject']}.v{entry['version']}": entry["digest"] for entry in entries}
         assert {name: digest for name, digest in published.items() if name.startswith("attributes/")} == SCHEMAS
+
+    def test_has_the_published_bytes(self) -> None:
+        """Format version 1 is what this file holds; a plain checker beside it knows nothing of ours."""
+        assert b"".join(vector()) == FILE.read_bytes()
+        verdict = verify(FILE)
+        assert verdict.ok, verdict
+        assert verdict.unavailable == {"erased": 1, "expired": 1, "omitted": 1, "unreadable": 1}
 
     def test_begins_with_the_same_bytes_however_long_it_is(self) -> None:
         shorter, longer = conversation(3).lines(), conversation(5).lines()

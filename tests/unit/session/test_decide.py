@@ -225,7 +225,6 @@ class TestContent:
         else:
             assert story.refusal(part("message.appended", content=content)) == "request.invalid"
 
-
     @pytest.mark.parametrize(("seconds_before_midnight", "accepted"), [(59, True), (61, False)])
     def test_may_come_from_a_gateway_that_has_seen_midnight_first(self, seconds_before_midnight: int, accepted: bool) -> None:
         story = Story(now=NOON + DAY // 2 - seconds_before_midnight * SECOND).created()

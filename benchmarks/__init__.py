@@ -1,0 +1,18 @@
+"""What the service does on this machine, beside what the machine and its Kafka could do at best.
+
+`python -m benchmarks` starts one local Kafka and real role processes, measures in turn, prints a table and writes
+build/bench.json. Figures are recorded, never asserted; what is claimed are ratios within one run. docs/performance.md
+says what each line means.
+
+results     what a measurement is, over several runs; table and file
+measures    the lines that can be chosen, and what each needs measured before it
+bench       Kafka, topics of one's own, role processes and what they cost
+traffic     commands as they lie in Kafka, made quickly
+limits      raw produce, raw consume, one raw transaction
+authority   events a second through one authority, straight through Kafka
+restore     an empty store until its authority decides again
+append      single and batched appends over HTTP
+reads       point reads over HTTP
+httpload    the client of both, as a process of its own
+profiling   where the time of one process goes, as a flame graph
+"""

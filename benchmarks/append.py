@@ -1,0 +1,54 @@
+"""Appends over HTTP, until each is acknowledged: committed, fenced, and readable at the position of the answer.
+
+`single`: one event a request, a fixed number of callers, each waiting for its answer. `batches`: NDJSON of 500 events.
+Sessions are drawn at random from a thousand, so that callers seldom meet in one.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from benchmarks.authority import HEADLINE
+from benchmarks.bench import MB, Bench
+from benchmarks.results import Result, percentile, ratios
+from benchmarks.serving import content_chars_of, running
+
+_CALLERS: Final = (1, 16, 64, 256)
+_BATCH: Final = 500
+_BATCH_CALLERS: Final = 4
+_SESSIONS: Final = 1000
+
+
+def single(bench: Bench) -> Iterator[Result]:
+    """append_ack_c<callers>_p50_ms, _p99_ms and append_ack_c<callers>_requests_per_s."""
+    chars = content_chars_of(bench.options.event_bytes)
+    with running(bench) as installation:
+        sessions = installation.create_sessions(min(_SESSIONS, bench.options.sessions))
+        for callers in _CALLERS:
+            loaded = installation.run("append", callers, sessions, content_chars=chars)
+            p50, p99 = (percentile(loaded.outcome.seconds, percent) * 1000 for percent in (50, 99))
+            name, raw = f"append_ack_c{callers}", bench.known("raw_transaction_p50_ms")
+            yield Result(name=f"{name}_p50_ms", value=p50, unit="ms", ratios=ratios(p50, R=raw))
+            yield Result(name=f"{name}_p99_ms", value=p99, unit="ms", ratios=ratios(p99, R=raw, p50=p50))
+            yield Result(name=f"{name}_requests_per_s", value=loaded.per_s, unit="requests/s", details=loaded.cores)
+
+
+def batches(bench: Bench) -> Iterator[Result]:
+    """batch_append_events_per_s: events acknowledged a second."""
+    chars = content_chars_of(bench.options.event_bytes)
+    with running(bench) as installation:
+        sessions = installation.create_sessions(min(_SESSIONS, bench.options.sessions))
+        loaded = installation.run("batch", _BATCH_CALLERS, sessions, content_chars=chars, lines=_BATCH)
+        rate = loaded.per_s * _BATCH
+        seconds = loaded.outcome.seconds
+        yield Result(
+            name="batch_append_events_per_s",
+            value=rate,
+            unit="events/s",
+            ratios=ratios(rate, authority=bench.known(HEADLINE), raw_produce=bench.known("raw_produce_records_per_s")),
+            details={
+                "p50_ms": percentile(seconds, 50) * 1000,
+                "p99_ms": percentile(seconds, 99) * 1000,
+                **loaded.cores,
+                "gateway_rss_max_mb": installation.rss_max("gateway") / MB,
+            },
+        )

@@ -1,0 +1,224 @@
+"""The client of the HTTP measurements: a process of its own, lean enough not to be what is measured.
+
+Each connection sends a request, waits for its answer, and sends the next (a closed loop). Requests are bytes that are
+mostly made beforehand; answers are parsed by httptools; the loop is uvloop's. It reads its task as JSON from standard
+input, writes `{"begun": true}` when the warm-up is over and its `Outcome` at the end, a line each.
+"""
+
+import asyncio
+import secrets
+import string
+import sys
+import time
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Callable
+from itertools import cycle
+from random import Random
+from typing import Final
+
+import httptools
+import msgspec
+import uvloop
+from msgspec import Struct
+
+_ALPHABET: Final = (string.ascii_letters + string.digits + " .,:;!?()[]{}<>=+-*/_#%&$@~^|").replace('"', "").replace("\\", "")
+_POOL: Final = 64
+"""Bodies made beforehand; each request takes one of them."""
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """`kind`: create, append, batch, session, page or owner.
+
+    With `requests`, so many are sent, to the sessions in turn; without, for `load_s` to sessions drawn at random.
+    """
+
+    kind: str
+    host: str
+    port: int
+    key: str
+    connections: int
+    sessions: list[str] = []
+    content_chars: int = 0
+    """Of one event's content, which is text that hardly compresses."""
+    lines: int = 1
+    """Events of a batch, or of a page."""
+    warm_s: float = 0.0
+    load_s: float = 0.0
+    requests: int = 0
+    questions: list[str] = []
+    """Bodies in base64, of kind `owner`; `key` is the installation's token then."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """Of the time behind the warm-up. `seconds`: of each request that was answered 200 or 201."""
+
+    wall_s: float
+    cpu_s: float
+    seconds: list[float]
+    statuses: dict[int, int]
+    created: list[str] = []
+    refusal: str = ""
+    """The first answer that was not what was asked for."""
+
+
+class _Connection(asyncio.Protocol):
+    """One caller: sends the next request as soon as the last is answered."""
+
+    def __init__(self, load: "_Load") -> None:
+        self._load = load
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+        self._sent = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        body, self._body = b"".join(self._body), []
+        self._load.answered(self._parser.get_status_code(), time.perf_counter() - self._sent, body)
+        self._send()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._load.lost(error)
+
+    def _send(self) -> None:
+        request = self._load.next_request()
+        if request is None:
+            self._transport.close()
+        else:
+            self._sent = time.perf_counter()
+            self._transport.write(request)
+
+
+class _Load:
+    """What all connections share."""
+
+    def __init__(self, task: Task, on_begin: Callable[[], None]) -> None:
+        self._task, self._on_begin = task, on_begin
+        self._make = _maker(task)
+        self._open = task.connections
+        self._left = task.requests
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.seconds: list[float] = []
+        self.statuses: Counter[int] = Counter()
+        self.created: list[str] = []
+        self.refusal = ""
+        now = time.perf_counter()
+        self.begins, self.ends = now + task.warm_s, now + task.warm_s + task.load_s
+        self._measuring = False
+        self.begun_s = self.cpu_s = self.wall_s = 0.0
+        if task.requests:
+            self._begin()
+
+    def next_request(self) -> bytes | None:
+        if self._task.requests:
+            self._left -= 1
+            return self._make() if self._left >= 0 else None
+        now = time.perf_counter()
+        if not self._measuring and now >= self.begins:
+            self._begin()
+        if now >= self.ends:
+            return None
+        return self._make()
+
+    def answered(self, status: int, seconds: float, body: bytes) -> None:
+        if status not in (200, 201):
+            self.refusal = self.refusal or f"{status} {body[:300].decode(errors='replace')}"
+        if self._task.kind == "create" and status == 201:
+            self.created.append(msgspec.json.decode(body)["session_id"])
+        # Those that are answered behind the end were under way in it; the wall time goes to the last of them.
+        if self._measuring:
+            self.statuses[status] += 1
+            if status in (200, 201):
+                self.seconds.append(seconds)
+
+    def lost(self, error: Exception | None) -> None:
+        self._open -= 1
+        if error is not None:
+            self.refusal = self.refusal or f"connection lost: {error}"
+        if self._open == 0:
+            self.wall_s, self.cpu_s = time.perf_counter() - self.begun_s, time.process_time() - self.cpu_s
+            self.done.set_result(None)
+
+    def _begin(self) -> None:
+        self._measuring = True
+        self.begun_s, self.cpu_s = time.perf_counter(), time.process_time()
+        self._on_begin()
+
+
+def _maker(task: Task) -> Callable[[], bytes]:
+    random = Random()
+    turns = cycle(task.sessions)
+
+    def session() -> str:
+        return next(turns) if task.requests else random.choice(task.sessions)
+
+    authority = f"Host: {task.host}\r\nAuthorization: Bearer {task.key}\r\n"
+    if task.kind == "create":
+        return lambda: _post("/v1/sessions", authority, b"{}", "application/json")
+    if task.kind == "session":
+        return lambda: f"GET /v1/sessions/{session()} HTTP/1.1\r\n{authority}\r\n".encode()
+    if task.kind == "page":
+        return lambda: f"GET /v1/sessions/{session()}/events?limit={task.lines} HTTP/1.1\r\n{authority}\r\n".encode()
+    if task.kind == "owner":
+        head = f"POST /internal/v1/session HTTP/1.1\r\nHost: {task.host}\r\nx-internal-token: {task.key}\r\n".encode()
+        asked = [b64decode(question) for question in task.questions]
+        whole = [head + b"Content-Length: %d\r\n\r\n%s" % (len(question), question) for question in asked]
+        return lambda: random.choice(whole)
+    lines = [_line(task.content_chars) for _ in range(_POOL)]
+    if task.kind == "append":
+        return lambda: _post(f"/v1/sessions/{session()}/events", authority, random.choice(lines), "application/json")
+    bodies = [b"\n".join(random.choices(lines, k=task.lines)) for _ in range(8)]
+    return lambda: _post(f"/v1/sessions/{session()}/events", authority, random.choice(bodies), "application/x-ndjson")
+
+
+def _post(path: str, authority: str, body: bytes, media_type: str) -> bytes:
+    head = (
+        f"POST {path} HTTP/1.1\r\n{authority}Idempotency-Key: {secrets.token_hex(12)}\r\n"
+        f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def content_of(chars: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(chars))
+
+
+def _line(content_chars: int) -> bytes:
+    event = {"type": "message.appended", "attributes": {"role": "user"}, "content": content_of(content_chars)}
+    return msgspec.json.encode(event)
+
+
+async def _run(task: Task, on_begin: Callable[[], None]) -> Outcome:
+    load = _Load(task, on_begin)
+    loop = asyncio.get_running_loop()
+    for _ in range(task.connections):
+        await loop.create_connection(lambda: _Connection(load), task.host, task.port)
+    await load.done
+    return Outcome(
+        wall_s=load.wall_s, cpu_s=load.cpu_s, seconds=load.seconds, statuses=dict(load.statuses), created=load.created,
+        refusal=load.refusal,
+    )  # fmt: skip
+
+
+def _say(value: object) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def main() -> None:
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
+    _say(uvloop.run(_run(task, lambda: _say({"begun": True}))))
+
+
+if __name__ == "__main__":
+    main()

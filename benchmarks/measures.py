@@ -1,0 +1,36 @@
+"""The lines that can be chosen, in the order of measuring, and what each must have beside it."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks import append, authority, limits, reads, restore
+from benchmarks.bench import Bench
+from benchmarks.results import Result
+
+
+@dataclass(frozen=True)
+class Measure:
+    """`needs`: measured before it in the same run, since its ratios are to them."""
+
+    run: Callable[[Bench], Iterator[Result]]
+    needs: tuple[str, ...]
+    about: str
+
+
+MEASURES: Final = {
+    "limits": Measure(limits.measure, (), "raw produce, raw consume, one raw transaction"),
+    "authority": Measure(authority.measure, ("limits",), "events a second through one authority, straight through Kafka"),
+    "restore": Measure(restore.measure, (), "an authority's state from its changelog"),
+    "append": Measure(append.single, ("limits",), "single appends over HTTP: latency and requests a second at 1, 16, 64, 256 callers"),
+    "batch": Measure(append.batches, ("limits", "authority"), "NDJSON batches of 500 over HTTP, 4 callers"),
+    "reads": Measure(reads.measure, (), "point reads over HTTP: a session, a page of a transcript"),
+}
+
+
+def chosen(names: Iterable[str]) -> list[str]:
+    """`names`, or all where there are none, with what they need, in the order of measuring. Raises `KeyError` for an unknown one."""
+    wanted = list(names) or list(MEASURES)
+    for name in wanted:
+        wanted.extend(MEASURES[name].needs)  # grows while it is walked, until nothing more is needed
+    return [name for name in MEASURES if name in wanted]

@@ -45,7 +45,6 @@ class WebServer:
             "access_log": False,
             "log_config": None,
             "server_header": False,
-            "date_header": False,
             "timeout_keep_alive": _KEEP_ALIVE_S,
             "timeout_graceful_shutdown": _GRACE_S,
             "backlog": _BACKLOG,

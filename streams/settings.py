@@ -1,17 +1,42 @@
 """Settings: one frozen record, read from the environment once, at the composition root (`connectors/cli`).
 
 Every variable starts with SESSION_STREAMS_; `SESSION_STREAMS_KAFKA_SASL_MECHANISM=...` passes `sasl.mechanism` through
-to every Kafka client.
+to every Kafka client. `environment` is the way back: what a process hands to those that it starts.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Final
 
 from streams.errors import Misconfigured
 
-_PREFIX = "SESSION_STREAMS_"
+_PREFIX: Final = "SESSION_STREAMS_"
+_KAFKA: Final = _PREFIX + "KAFKA_"
+_READABLE: Final[tuple[type[str] | type[int] | type[float] | type[Path], ...]] = (str, int, float, Path)
+
+
+def variable_of(prefix: str, name: str) -> str:
+    """The environment's name of a field."""
+    return prefix + name.upper()
+
+
+def read_fields(record: type, prefix: str, environment: Mapping[str, str]) -> dict[str, object]:
+    """Those fields of a dataclass that the environment names: texts, numbers and paths; another kind is its owner's to read.
+
+    Raises `Misconfigured` naming the variable that cannot be read.
+    """
+    values: dict[str, object] = {}
+    for each in fields(record):
+        name = variable_of(prefix, each.name)
+        kind = next((kind for kind in _READABLE if each.type is kind), None)
+        if kind is not None and name in environment:
+            try:
+                values[each.name] = kind(environment[name])
+            except ValueError as error:
+                raise Misconfigured(f"{name}={environment[name]!r}: not a valid {kind.__name__}") from error
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +72,20 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
         """Raises `Misconfigured` naming the variable that cannot be read."""
-        values: dict[str, object] = {}
-        for name, kind in (
-            ("bootstrap", str), ("topic_prefix", str), ("partitions", int), ("replication", int), ("data_dir", Path),
-            ("instance", str), ("lease_s", float), ("member_session_timeout_s", float), ("transaction_timeout_s", float),
-            ("request_timeout_s", float), ("content_window_days", int), ("registry_url", str), ("registry_subjects", str),
-        ):  # fmt: skip
-            text = environment.get(_PREFIX + name.upper())
-            if text is not None:
-                try:
-                    values[name] = kind(text)
-                except ValueError as error:
-                    raise Misconfigured(f"{_PREFIX}{name.upper()}={text!r}: not a valid {kind.__name__}") from error
-        start = _PREFIX + "KAFKA_"
+        values = read_fields(cls, _PREFIX, environment)
         values["kafka"] = {
-            key.removeprefix(start).lower().replace("_", "."): text for key, text in environment.items() if key.startswith(start)
+            name.removeprefix(_KAFKA).lower().replace("_", "."): text for name, text in environment.items() if name.startswith(_KAFKA)
         }
         return cls(**values)  # type: ignore[arg-type]
+
+    def environment(self) -> dict[str, str]:
+        """What `from_environment` reads these settings from."""
+        given = {variable_of(_PREFIX, each.name): str(getattr(self, each.name)) for each in fields(self) if each.name != "kafka"}
+        return given | {variable_of(_KAFKA, name.replace(".", "_")): text for name, text in self.kafka.items()}
+
+    def stores_path(self, role: str) -> Path:
+        """Of a role's stores, those of every instance."""
+        return self.data_dir / "stores" / role
+
+    def store_path(self, role: str, partition: int) -> Path:
+        return self.stores_path(role) / self.instance / str(partition)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from connectors.cli import found
 from connectors.cli.console import MISCONFIGURED, OK, emit_json, print_table, remark
 from connectors.cli.options import Broker, DataDir, Json
+from streams.clock import now_us
 from streams.errors import Misconfigured
 from streams.settings import Settings
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # Bodies import what they need: every command starts in a fifth of a second, whatever the others bring along.
 
 topics_app = typer.Typer(help="Declared topics: what would be made, and make it.", no_args_is_help=True, rich_markup_mode=None)
+schemas_app = typer.Typer(help="Schemas of this release, in a registry.", no_args_is_help=True, rich_markup_mode=None)
 keys_app = typer.Typer(help="API keys. A secret is shown once, when it is made.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -65,9 +67,12 @@ def topics_plan(broker: Broker = None, data_dir: DataDir = None, as_json: Json =
 @topics_app.command("apply")
 def topics_apply(broker: Broker = None, data_dir: DataDir = None, as_json: Json = False) -> None:
     """Make the topics that are missing, and check all of them. What exists is never changed."""
+    from connectors.registry import verify_numbers
     from streams.log.topics import apply
 
-    created = apply(found.settings(broker=broker, data_dir=data_dir))
+    settings = found.settings(broker=broker, data_dir=data_dir)
+    created = apply(settings)
+    verify_numbers(settings)
     if as_json:
         emit_json({"created": created})
     else:
@@ -110,7 +115,7 @@ def keys_create(
     as_json: Json = False,
 ) -> None:
     """Make a key and show its secret, this once."""
-    from connectors.edge.keys import KeyAdministration, now_us
+    from connectors.edge.keys import KeyAdministration
 
     settings = found.settings(broker=broker, data_dir=data_dir)
     if workspace is None:
@@ -161,7 +166,7 @@ def keys_revoke(
 
 
 def _key_row(key: "ApiKey", secret: str | None = None) -> _KeyRow:
-    now = time.time_ns() // 1000
+    now = now_us()
     state = "valid"
     if key.revoked_at is not None:
         state = "revoked"
@@ -217,8 +222,28 @@ def rebuild(
     from connectors.cli.rebuild import remake_graphs, wipe_stores
 
     settings = found.settings(broker=broker, data_dir=data_dir)
-    role, wiped = ("graph-projector", remake_graphs(settings)) if graph else ("projector", wipe_stores(settings.data_dir, "projector"))
+    role, wiped = ("graph-projector", remake_graphs(settings)) if graph else ("projector", wipe_stores(settings, "projector"))
     if as_json:
         emit_json({"wiped": [str(store) for store in wiped]})
     else:
         print(f"{len(wiped)} stores removed; the {role} makes them anew at its next start")
+
+
+@schemas_app.command("publish")
+def schemas_publish(
+    registry: Annotated[str, typer.Option("--registry", help="URL of a Confluent-compatible schema registry.")],
+    as_json: Json = False,
+) -> None:
+    """Register every version of every schema that is missing there. Roles register nothing by running."""
+    from connectors.registry import RegistryClient, SubjectNames, publish
+
+    settings = Settings.from_environment()
+    client = RegistryClient(registry)
+    try:
+        published = publish(client, SubjectNames(settings.registry_subjects))
+    finally:
+        client.close()
+    if as_json:
+        emit_json([{"subject": one.subject, "version": one.version, "id": one.id} for one in published])
+    else:
+        print("\n".join(f"{one.subject} v{one.version} has number {one.id}" for one in published))

@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from connectors.cli import found
 from connectors.cli.kafka.probe import finalized_features
+from connectors.registry import verify_numbers
+from streams.custody.sqlite_keyring import LOCAL_KEY_NAME
 from streams.errors import Misconfigured, StreamsError
 from streams.log import inspect
 from streams.log.client import MAX_RECORD_BYTES
@@ -50,11 +52,16 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield _ok("brokers", ", ".join(f"{broker.broker_id} at {broker.host}:{broker.port}" for broker in brokers))
         yield from _features(brokers[0])
         yield from _broker_settings(settings, brokers)
-        for check, examiner in (("topics", _topics), ("authority", _authority), ("projector", _projector), ("graph-projector", _graphs)):
+        for check, examiner in (("topics", _topics), ("registry", _registry), ("authority", _authority), ("projector", _projector), ("graph-projector", _graphs)):
             yield from _made(check, settings, examiner)
     yield from _disk(settings)
     yield from _keyring(settings)
     yield from _made("gateway", settings, _gateway)
+
+
+def _registry(settings: Settings) -> Iterator[Finding]:
+    verify_numbers(settings)
+    yield _ok("registry", settings.registry_url or "the file of this release")
 
 
 def _made(check: str, settings: Settings, examiner: Callable[[Settings], Iterator[Finding]]) -> Iterator[Finding]:
@@ -187,7 +194,7 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 
 def _keyring(settings: Settings) -> Iterator[Finding]:
-    key = settings.data_dir / "keyring" / "local.key"
+    key = settings.data_dir / "keyring" / LOCAL_KEY_NAME
     if not key.exists():
         yield _ok("keyring", f"none yet in {settings.data_dir}; the first role that needs it makes it")
     elif key.stat().st_mode & 0o077:

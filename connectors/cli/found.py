@@ -69,10 +69,9 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def settings(*, broker: str | None = None, data_dir: Path | None = None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Those of the environment; the cluster by flag, by environment, or by `up.json`. Raises `Misconfigured`."""
-    given = Settings.from_environment(environment)
-    if data_dir is not None:
-        given = replace(given, data_dir=data_dir)
+    """Those of the environment; the cluster by flag, by environment, or by `up.json`. The process uses their schema registry
+    from here on. Raises `Misconfigured`, `RegistryUnavailable`."""
+    given = settings_of_up(data_dir, environment)
     if broker is not None:
         return replace(given, bootstrap=broker)
     up = read_up(given.data_dir)
@@ -97,6 +96,11 @@ def gateway(*, url: str | None, api_key: str | None, data_dir: Path | None = Non
 
 
 def settings_of_up(data_dir: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """What `up` starts from: the environment alone, since an `up.json` may be left over from one that was killed."""
+    """What `up` starts from: the environment alone, since an `up.json` may be left over from one that was killed. The process
+    uses their schema registry from here on."""
     given = Settings.from_environment(environment)
+    if given.registry_url:
+        from connectors.registry import configure
+
+        configure(given)  # before the first record: its numbers stand in front of every value
     return given if data_dir is None else replace(given, data_dir=data_dir)

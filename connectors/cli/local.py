@@ -223,14 +223,7 @@ class LocalInstallation:
         return Program(
             name=role,
             argv=[sys.executable, "-m", "connectors.cli", role, *arguments, "--log-file", str(log)],
-            environment={
-                **os.environ,
-                "SESSION_STREAMS_BOOTSTRAP": self._settings.bootstrap,
-                "SESSION_STREAMS_DATA_DIR": str(self._settings.data_dir),
-                "SESSION_STREAMS_PARTITIONS": str(self._settings.partitions),
-                "SESSION_STREAMS_REPLICATION": str(self._settings.replication),
-                "SESSION_STREAMS_TOPIC_PREFIX": self._settings.topic_prefix,
-            },
+            environment={**os.environ, **self._settings.environment()},
             log=log,
             output=logs / f"{role}.out",
         )

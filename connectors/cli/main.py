@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(administration.topics_app, name="topics")
 app.add_typer(administration.keys_app, name="keys")
+app.add_typer(administration.schemas_app, name="schemas")
 app.command()(administration.doctor)
 app.command()(administration.rebuild)
 app.command()(usage.sessions)

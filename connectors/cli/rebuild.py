@@ -12,9 +12,9 @@ from streams.projections.graph.handler import ROLE as GRAPH
 from streams.settings import Settings
 
 
-def wipe_stores(data_dir: Path, role: str) -> list[Path]:
-    """Removes the stores of `role` below `data_dir`. Raises `Misconfigured` while a process holds one of them open."""
-    stores = list(_stores(data_dir / "stores" / role))
+def wipe_stores(settings: Settings, role: str) -> list[Path]:
+    """Removes the stores of `role` of every instance. Raises `Misconfigured` while a process holds one of them open."""
+    stores = list(_stores(settings.stores_path(role)))
     held = [store for store in stores if _is_held(store)]
     if held:
         raise Misconfigured(f"a {role} runs on {held[0]}: stop it (Ctrl-C in `up`) and rebuild then")
@@ -28,7 +28,7 @@ def remake_graphs(settings: Settings) -> list[Path]:
 
     Raises `Misconfigured` while a process of the role runs, `BrokerUnavailable`.
     """
-    wiped = wipe_stores(settings.data_dir, GRAPH)
+    wiped = wipe_stores(settings, GRAPH)
     topics = Topics(settings.topic_prefix)
     remake(settings, topics.graph, group=GRAPH, reads=topics.events)
     return wiped

@@ -16,8 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from connectors.edge.keys import now_us
 from connectors.edge.principal import Principal
+from streams.clock import now_us
 from streams.custody.cache import BoundedCache
 from streams.custody.keyring import Keyring
 from streams.custody.sealing import Sealer, SealItem, content_expiry_day

@@ -8,7 +8,6 @@ import hashlib
 import hmac
 import re
 import secrets
-import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
@@ -17,6 +16,7 @@ from msgspec import Struct, structs
 
 from connectors.edge.principal import KINDS, SCOPES, Principal
 from schemas.codec import Undecodable, decode_as, encode
+from streams.clock import now_us
 from streams.errors import BrokerUnavailable, Invalid, NotFound, NotPermitted, Retriable
 from streams.log.follower import CompactedFollower
 from streams.log.rows import put_row
@@ -53,10 +53,6 @@ class Rows(Protocol):
 
     @property
     def fresh(self) -> bool: ...
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def new_secret() -> str:

@@ -12,6 +12,7 @@ from streams.log.position import Position
 from streams.session.outcomes import Outcome
 
 JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Sequence = Annotated[int, Meta(ge=0, description="Of the session: 1, 2, 3, ... without gap; 0 before its first event")]

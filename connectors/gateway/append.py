@@ -10,9 +10,9 @@ from connectors.edge.compose import Naming, NewEvent
 from connectors.edge.principal import Principal
 from connectors.gateway import bodies
 from connectors.gateway import fields as f
-from connectors.gateway.answers import Answer, Changed, Sequence, microseconds_of, told
+from connectors.gateway.answers import JSON, NDJSON, Answer, Changed, Sequence, microseconds_of, told
 from connectors.gateway.bodies import content_text
-from connectors.gateway.call import JSON, NDJSON, Call, parse
+from connectors.gateway.call import Call, parse
 from connectors.gateway.changes import run_sequence_of
 from connectors.gateway.limits import check_text
 from connectors.gateway.problems import STATUS
@@ -160,6 +160,7 @@ ROUTES = (
         method="POST", path="/v1/sessions/{session_id}/events", name="append_events",
         summary="Append one event (JSON) or many (NDJSON), all or nothing", handler=append, scope="sessions:write",
         body=bodies.EventBody, answer=Appended, change=True, report="optional", reads_body_itself=True,
+        other_body_types={NDJSON: "One EventBody a line; all are appended, or none."},
         # An importer may append any type here, so its command may meet whatever a session refuses.
         refusals=tuple(code for code in STATUS if code.startswith("runtime.")),
     ),

@@ -10,6 +10,7 @@ import msgspec
 from connectors.edge.compose import Incoming
 from connectors.edge.principal import Principal
 from connectors.gateway import fields
+from connectors.gateway.answers import JSON
 from connectors.gateway.asgi import Receive, Scope
 from connectors.gateway.limits import Budget, check_text
 from connectors.gateway.settings import GatewaySettings
@@ -19,8 +20,6 @@ from streams.session.commands import Report
 from streams.session.ids import is_id
 
 T = TypeVar("T")
-JSON: Final = "application/json"
-NDJSON: Final = "application/x-ndjson"
 
 _REPORT: Final = re.compile(r"(run_[0-9a-f]{32});([1-9][0-9]{0,17});(task_[0-9a-f]{32})(?:;(0|[1-9][0-9]{0,17}))?")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")

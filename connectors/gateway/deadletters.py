@@ -80,6 +80,6 @@ ROUTES = (
     Route(
         method="POST", path="/v1/sessions/{session_id}/dead-letters", name="store_dead_letter",
         summary="Keep what a source could not read, sealed", handler=store, scope="sessions:import", body=bodies.DeadLetterBody,
-        answer=DeadLetterStored, status=201, change=True,
+        answer=DeadLetterStored, status=201, change=True, command=False,
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from connectors.gateway import bodies, problems
+from connectors.gateway.answers import NDJSON
 from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
 from connectors.gateway.route import Route, Sendable
@@ -30,7 +31,6 @@ from streams.query.pages import EventsPage, Gap
 from streams.query.queries import MISSING
 from streams.session.events import Event
 
-NDJSON: Final = "application/x-ndjson"
 _PAGE: Final = 200
 _PAGE_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024

@@ -150,6 +150,6 @@ ROUTES = (
     Route(
         method="GET", path="/v1/sessions/{session_id}/graph", name="read_graph",
         summary="The execution graph, now or as it was, as JSON or (Accept, format) drawn", handler=graph,
-        scope="sessions:read", query=bodies.GraphQuery, answer=GraphView, other_media_types=(MERMAID, DOT, SVG),
+        scope="sessions:read", query=bodies.GraphQuery, answer=GraphView, other_media_types={MERMAID: "", DOT: "", SVG: ""}, refusals=(TOO_LARGE,),
     ),
 )  # fmt: skip

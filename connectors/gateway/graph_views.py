@@ -8,12 +8,10 @@ from msgspec import Struct
 
 from connectors.gateway import fields as f
 from connectors.gateway.answers import Sequence, when
-from connectors.gateway.views import ContentGap
-from streams.custody.keyring import SecretRef
-from streams.custody.sealing import Sealer
-from streams.errors import Invalid
+from connectors.gateway.views import ContentGap, gap_of
+from streams.custody.sealing import OMITTED_CODE, Sealer
 from streams.graph.items import Edge, Gap, Graph, Node, NodeContent
-from streams.session.events import OMITTED
+from streams.session.events import OMITTED, KeyReference
 
 
 class ContentView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -99,51 +97,22 @@ _FIELDS: Final = tuple(name for name in NodeView.__struct_fields__ if name not i
 
 def graph_view(graph: Graph, sealer: Sealer) -> GraphView:
     """Blocks on the keyring. Raises `KeyringUnavailable`."""
-    gone = gone_contents(graph, sealer)
+    session_id = graph.head.session_id
+    references = {_reference(session_id, content) for content in _contents(graph.nodes) if content.state != OMITTED}
+    closed = sealer.why_closed(graph.head.workspace_id or "", references)
     return GraphView(
-        session_id=graph.head.session_id,
+        session_id=session_id,
         through_sequence=graph.head.sequence,
-        nodes=[_node(node, gone) for node in graph.nodes],
+        nodes=[_node(node, session_id, closed) for node in graph.nodes],
         edges=[_edge(edge) for edge in graph.edges],
         gaps=[_gap(gap) for gap in graph.gaps],
         truncated=graph.truncated,
     )
 
 
-def gone_contents(graph: Graph, sealer: Sealer) -> dict[tuple[str | None, str | None], str]:
-    """Why content is gone, by its subject and expiry day; what can still be opened is not in it."""
-    workspace_id, session_id = graph.head.workspace_id or "", graph.head.session_id
-    places = {(content.subject_id, content.expiry_day) for content in _contents(graph.nodes) if content.state != OMITTED}
-    asked = {place: refs for place in places if (refs := _secrets(workspace_id, session_id, *place)) is not None}
-    held = sealer.secrets({ref for refs in asked.values() for ref in refs}, create=False)
-    missing = {ref for refs in asked.values() for ref in refs} - held.keys()
-    destroyed = sealer.destroyed(missing) if missing else frozenset()
-    gone = {}
-    for place in places:
-        refs = asked.get(place)
-        if refs is None:
-            gone[place] = "unreadable"
-        elif destroyed.intersection(refs[:2]):
-            # Erasure is told before expiry: it is the stronger fact, and stays true.
-            gone[place] = "erased"
-        elif refs[2] in destroyed or sealer.is_over(refs[2].id):
-            gone[place] = "expired"
-        elif missing.intersection(refs):
-            gone[place] = "unreadable"
-    return gone
-
-
-def _secrets(workspace_id: str, session_id: str, subject_id: str | None, day: str | None) -> tuple[SecretRef, ...] | None:
-    """Subject's, session's and day's; None where the reference names what can be no secret."""
-    session = SecretRef("session", workspace_id, session_id)
-    subject = session if subject_id is None else SecretRef("subject", workspace_id, subject_id)
-    refs = (subject, session, SecretRef("day", workspace_id, day or ""))
-    try:
-        for ref in refs:
-            ref.name  # noqa: B018 - raises where a part does not fit
-    except Invalid:
-        return None
-    return refs
+def _reference(session_id: str, content: NodeContent) -> KeyReference:
+    """A day that is not known is none, so nothing opens under it."""
+    return KeyReference(content.subject_id, session_id, content.expiry_day or "")
 
 
 def _contents(nodes: Iterable[Node]) -> Iterable[NodeContent]:
@@ -153,23 +122,23 @@ def _contents(nodes: Iterable[Node]) -> Iterable[NodeContent]:
                 yield content
 
 
-def _node(node: Node, gone: dict[tuple[str | None, str | None], str]) -> NodeView:
+def _node(node: Node, session_id: str, closed: dict[KeyReference, str]) -> NodeView:
     return NodeView(
         **{name: getattr(node, name) for name in _FIELDS},
         occurred_at=None if node.occurred_at is None else when(node.occurred_at),
         expires_at=None if node.expires_at is None else when(node.expires_at),
         created_at=when(node.created_at),
         changed_at=when(node.changed_at),
-        content=_content(node.content, gone),
-        changed_content=_content(node.changed_content, gone),
+        content=_content(node.content, session_id, closed),
+        changed_content=_content(node.changed_content, session_id, closed),
     )
 
 
-def _content(content: NodeContent | None, gone: dict[tuple[str | None, str | None], str]) -> ContentView | None:
+def _content(content: NodeContent | None, session_id: str, closed: dict[KeyReference, str]) -> ContentView | None:
     if content is None:
         return None
-    reason = OMITTED if content.state == OMITTED else gone.get((content.subject_id, content.expiry_day))
-    return ContentView(state=content.state, digest=content.digest, gap=None if reason is None else ContentGap(reason))
+    code = OMITTED_CODE if content.state == OMITTED else closed.get(_reference(session_id, content))
+    return ContentView(state=content.state, digest=content.digest, gap=None if code is None else gap_of(code))
 
 
 def _edge(edge: Edge) -> EdgeView:

@@ -3,15 +3,15 @@
 Nothing is described twice: a bound that a request is checked against is the bound that stands here.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from msgspec import structs
 
-from connectors.gateway import bodies, problems
+from connectors.gateway import problems
 from connectors.gateway import fields as f
-from connectors.gateway.answers import PositionText
-from connectors.gateway.reading import EVENT_STREAM
+from connectors.gateway.answers import JSON, PositionText
 from connectors.gateway.route import Route
 
 _REF: Final = "#/components/schemas/{name}"
@@ -61,24 +61,20 @@ def document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
 def codes_of(route: Route) -> tuple[str, ...]:
     """Every code that the route may refuse with."""
     codes = {"request.invalid", "service.internal"}
-    if route.name == "readyz" or route.scope is not None:
-        codes |= {"service.not_ready"}
+    codes.update(route.refusals)
     if route.scope is not None:
         codes |= {"auth.missing", "auth.invalid", "auth.not_yet_valid", "auth.expired", "auth.revoked", "auth.scope"}
+        codes |= {"service.not_ready"}
         codes |= {"request.malformed", "request.rate_limited", "service.overloaded", "service.unavailable", "service.broker_unavailable"}
         codes |= {"service.not_owner", "service.projection_behind", "service.keyring_unavailable"}
     if "{" in route.path:
         codes |= {"resource.not_found"}
     if route.change:
         codes |= {"request.timeout", "request.too_large", "request.unsupported_media_type"}
-        codes |= {"content.erased", "content.expired", *route.refusals}
-    if route.change and route.name != "store_dead_letter":
+        codes |= {"content.erased", "content.expired"}
+    if route.change and route.command:
         codes |= {"request.idempotency_mismatch", "request.expired", "service.outcome_unknown"}
         codes |= {"resource.not_found", "runtime.session_closed", "runtime.sequence_conflict"}
-    if route.name == "read_graph":
-        codes |= {"graph.too_large"}
-    if route.name == "create_session":
-        codes |= {"auth.subject", "runtime.already_exists"}
     return tuple(sorted(codes))
 
 
@@ -92,11 +88,8 @@ def _operation(route: Route) -> dict[str, Any]:
         operation["parameters"] = parameters
     if route.body is not None:
         schema = {"schema": {"$ref": _REF.format(name=route.body.__name__)}}
-        content: dict[str, Any] = {"application/json": schema}
-        if route.body is bodies.EventBody:
-            content["application/x-ndjson"] = {
-                "schema": {"type": "string", "description": "One EventBody a line; all are appended, or none."}
-            }
+        content: dict[str, Any] = {JSON: schema}
+        content.update(_as_text(route.other_body_types))
         required = route.reads_body_itself or any(field.required for field in structs.fields(route.body))
         operation["requestBody"] = {"required": required, "content": content}
     return operation
@@ -105,13 +98,10 @@ def _operation(route: Route) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     content: dict[str, Any]
     if route.answer is not None:
-        content = {"application/json": {"schema": {"$ref": _REF.format(name=route.answer.__name__)}}}
+        content = {JSON: {"schema": {"$ref": _REF.format(name=route.answer.__name__)}}}
     else:
         content = {route.media_type or "text/plain": {"schema": {"type": "string"}}}
-    if route.name == "read_events":
-        content[EVENT_STREAM] = {"schema": {"type": "string", "description": "id: sequence, event: type, data: an EventView"}}
-    for media_type in route.other_media_types:
-        content[media_type] = {"schema": {"type": "string"}}
+    content.update(_as_text(route.other_media_types))
     success: dict[str, Any] = {"description": route.summary, "content": content}
     if route.change:
         success["headers"] = _ANSWER_HEADERS
@@ -128,6 +118,13 @@ def _responses(route: Route) -> dict[str, Any]:
             response["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds"}}
         responses[str(status)] = response
     return responses
+
+
+def _as_text(media_types: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        media_type: {"schema": {"type": "string", **({"description": description} if description else {})}}
+        for media_type, description in media_types.items()
+    }
 
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:
@@ -153,13 +150,13 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
     names: list[tuple[str, bool]] = []
     if route.change:
         names.append(("Idempotency-Key", True))
-        if route.name != "store_dead_letter":
+        if route.command:
             names.append(("Session-Streams-Expected-Sequence", False))
     if route.report != "none":
         names.append(("Session-Streams-Report", route.report == "required"))
-    if route.scope is not None and route.name != "create_session":
+    if route.scope is not None and route.position:
         names.append(("Session-Streams-Position", False))
-    if route.name == "read_events":
+    if route.last_event_id:
         names.append(("Last-Event-ID", False))
     return [
         {"name": name, "in": "header", "required": required, "schema": _HEADERS[name][0], "description": _HEADERS[name][1]}

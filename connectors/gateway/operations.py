@@ -43,6 +43,15 @@ async def metrics_text(gateway: Gateway, call: Call, _: NoQuery) -> Answer:
 
 ROUTES = (
     Route(method="GET", path="/healthz", name="healthz", summary="The process is alive", handler=healthz, scope=None, answer=Alive),
-    Route(method="GET", path="/readyz", name="readyz", summary="It serves", handler=readyz, scope=None, answer=Ready),
+    Route(
+        method="GET",
+        path="/readyz",
+        name="readyz",
+        summary="It serves",
+        handler=readyz,
+        scope=None,
+        answer=Ready,
+        refusals=("service.not_ready",),
+    ),
     Route(method="GET", path="/metrics", name="metrics", summary="Prometheus metrics", handler=metrics_text, scope=None),
 )

@@ -98,7 +98,7 @@ class EventStream:
         self._until = page.end_sequence if replay_only else None
 
     async def send(self, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
+        headers = [(b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
         ends: list[asyncio.Task[Any]] = [asyncio.create_task(_gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -158,6 +158,7 @@ ROUTES = (
     Route(
         method="GET", path="/v1/sessions/{session_id}/events", name="read_events",
         summary="A page of events, or (Accept: text/event-stream) a stream that follows", handler=events,
-        scope="sessions:read", query=bodies.EventsQuery, answer=EventsView,
+        scope="sessions:read", query=bodies.EventsQuery, answer=EventsView, last_event_id=True,
+        other_media_types={EVENT_STREAM: "id: sequence, event: type, data: an EventView"},
     ),
 )  # fmt: skip

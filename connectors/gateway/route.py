@@ -1,6 +1,9 @@
-"""A route as data: the router, the endpoint and the interface document all read the same record."""
+"""A route as data: the router, the endpoint and the interface document all read the same record.
 
-from collections.abc import Awaitable, Callable
+What distinguishes a route stands here; nobody asks for its name to learn it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -27,9 +30,12 @@ Handler = Callable[[Gateway, Call, Any], Awaitable[Sendable]]
 class Route(Struct, frozen=True, kw_only=True):
     """`answer` is the JSON of `status`. `scope` is None for routes that anybody may ask.
 
-    `change`: it needs an Idempotency-Key and leads to a command. `report`: whether a worker's report is read. `refusals`:
-    the codes of runtime.* that its command may meet. `reads_body_itself`: the handler decodes the body. `media_type`: of an answer
-    that is no JSON. `other_media_types`: in which the same answer may be asked for as text.
+    `change`: it needs an Idempotency-Key, and leads to a command unless `command` says otherwise. `report`: whether a
+    worker's report is read. `position`: whether the position that the caller names is waited for. `last_event_id`: whether
+    it resumes behind one. `refusals`: the codes that it may refuse with beside those of every route of its kind.
+    `reads_body_itself`: the handler decodes the body, and takes it in `other_body_types` too. `media_type`: of an answer
+    that is no JSON. `other_media_types`: in which the same answer may be asked for as text. Both map a media type to what
+    is to be said of it, or to nothing.
     """
 
     method: Literal["GET", "POST"]
@@ -43,8 +49,12 @@ class Route(Struct, frozen=True, kw_only=True):
     answer: Any = None
     status: int = 200
     change: bool = False
+    command: bool = True
     report: Literal["none", "optional", "required"] = "none"
+    position: bool = True
+    last_event_id: bool = False
     refusals: tuple[str, ...] = ()
     reads_body_itself: bool = False
+    other_body_types: Mapping[str, str] = {}
     media_type: str | None = None
-    other_media_types: tuple[str, ...] = ()
+    other_media_types: Mapping[str, str] = {}

@@ -13,13 +13,14 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from connectors.edge.compose import CommandComposer, Naming, NewEvent, SessionFacts
-from connectors.edge.keys import KeyTable, now_us
+from connectors.edge.keys import KeyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
 from connectors.gateway.limits import Budget, RateLimit
 from connectors.gateway.metrics import Metrics
 from connectors.gateway.settings import GatewaySettings
+from streams.clock import now_us
 from streams.custody.sealing import Sealer
 from streams.errors import Retriable, StreamsError
 from streams.log.position import Position

@@ -154,6 +154,7 @@ ROUTES = (
     Route(
         method="POST", path="/v1/sessions", name="create_session", summary="Create a session", handler=create,
         scope="sessions:write", body=bodies.CreateSession, answer=SessionCreated, status=201, change=True,
+        position=False, refusals=("auth.subject", "runtime.already_exists"),
     ),
     Route(
         method="GET", path="/v1/sessions", name="list_sessions", summary="List sessions, newest first", handler=listing,

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from streams.errors import Misconfigured
+from streams.settings import read_fields
 
 _PREFIX = "SESSION_STREAMS_GATEWAY_"
 
@@ -67,14 +67,4 @@ class GatewaySettings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "GatewaySettings":
         """Raises `Misconfigured` naming the variable that cannot be read."""
-        values: dict[str, object] = {}
-        for each in fields(cls):
-            name = _PREFIX + each.name.upper()
-            text = environment.get(name)
-            if text is not None:
-                kind: type[int] | type[float] = int if each.type in (int, "int") else float
-                try:
-                    values[each.name] = kind(text)
-                except ValueError as error:
-                    raise Misconfigured(f"{name}={text!r}: not a valid {kind.__name__}") from error
-        return cls(**values)  # type: ignore[arg-type]
+        return cls(**read_fields(cls, _PREFIX, environment))  # type: ignore[arg-type]

@@ -66,6 +66,11 @@ class EventView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     hash: f.Hex32
 
 
+def gap_of(code: str) -> ContentGap:
+    """The gap that a code content.* tells of."""
+    return ContentGap(code.removeprefix("content."))
+
+
 def opened_views(gateway: Gateway, values: Sequence[bytes]) -> list[EventView]:
     """Decodes and opens the raw values of one session's events. Blocks on the keyring. Raises `KeyringUnavailable`."""
     events = [decode_event(value) for value in values]
@@ -81,7 +86,7 @@ def _view(gateway: Gateway, event: Event, content: bytes | ContentUnavailable | 
     text: Raw | UnsetType = UNSET
     gap = None
     if isinstance(content, ContentUnavailable):
-        gap = ContentGap(content.code.removeprefix("content."))
+        gap = gap_of(content.code)
         gateway.metrics.gaps.labels(gap.reason).inc()
     elif content is not None:
         text = Raw(content)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, structs
 
 from connectors.edge.compose import CommandComposer, Composed, Incoming, NewEvent, SessionFacts
-from connectors.edge.keys import KeyTable, now_us
+from connectors.edge.keys import KeyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter, new_reply_to
 from connectors.gateway.append import parse_events, resolved
@@ -26,6 +26,7 @@ from connectors.gateway.service import DeadLetters, Owners, facts_of_row
 from connectors.gateway.settings import GatewaySettings
 from connectors.owner.token import internal_token
 from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionBody, SessionRow
+from streams.clock import now_us
 from streams.custody.dead_letters import Address, Letter, seal_dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.custody.sqlite_keyring import open_local_keyring

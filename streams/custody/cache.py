@@ -1,10 +1,11 @@
 """A cache bounded by entries and by time, whose clock counts suspension: a process that was stopped wakes with it empty."""
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
+
+from streams.clock import boottime_s
 
 ElapsedClock = Callable[[], float]
 """Seconds from any start, never backward."""
@@ -13,15 +14,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def elapsed_s() -> float:
-    """Seconds since boot, suspension included where the system tells (Linux)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
 class BoundedCache(Generic[K, V]):
     """The least recently used goes first; nothing is returned `seconds` after the load that fetched it began. Thread-safe."""
 
-    def __init__(self, *, seconds: float, max_entries: int, clock: ElapsedClock = elapsed_s) -> None:
+    def __init__(self, *, seconds: float, max_entries: int, clock: ElapsedClock = boottime_s) -> None:
         self._seconds = seconds
         self._max_entries = max_entries
         self._clock = clock

@@ -17,7 +17,6 @@ The edge seals; reads that may, open. The authority never opens.
 import hashlib
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
@@ -29,7 +28,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
-from streams.custody.cache import BoundedCache, ElapsedClock, elapsed_s
+from streams.clock import boottime_s, now_us
+from streams.custody.cache import BoundedCache, ElapsedClock
 from streams.custody.keyring import Keyring, SecretRef
 from streams.errors import ContentUnavailable, Invalid
 from streams.session.events import NONE, OMITTED, SEALED, Content, Draft, KeyReference
@@ -123,10 +123,6 @@ def day_end_us(day: str) -> int:
     return days * 86_400_000_000
 
 
-def wall_clock_us() -> int:
-    return time.time_ns() // 1000
-
-
 class SealItem(Struct, frozen=True, kw_only=True):
     """One text to seal, and the place that it is sealed for."""
 
@@ -158,8 +154,8 @@ class Sealer:
         *,
         cache_seconds: float,
         max_entries: int = 100_000,
-        now_us: Callable[[], int] = wall_clock_us,
-        elapsed: ElapsedClock = elapsed_s,
+        now_us: Callable[[], int] = now_us,
+        elapsed: ElapsedClock = boottime_s,
     ) -> None:
         self._keyring = keyring
         self._now_us = now_us
@@ -215,18 +211,31 @@ class Sealer:
         The secrets are those of the first step, so whoever goes through a long list slowly takes it in pieces.
         """
         references = [_references_of(event) for event in events]
-        wanted = {ref for triple in references if triple is not None for ref in triple}
+        triples = {triple for triple in references if triple is not None}
+        secrets, closed = self._look_up(triples)
+        keys = {triple: content_key(*(secrets[ref] for ref in triple)) for triple in triples - closed.keys()}
+        for event, triple in zip(events, references, strict=True):
+            yield _opened(event, UNREADABLE if triple is None else closed.get(triple), None if triple is None else keys.get(triple))
+
+    def why_closed(self, workspace_id: str, references: Collection[KeyReference]) -> dict[KeyReference, str]:
+        """The code (content.*) why what is sealed under a reference cannot be shown; one that still opens is not in it.
+
+        Raises `KeyringUnavailable`.
+        """
+        known = {reference: _references_if_sound(workspace_id, reference) for reference in references}
+        _, closed = self._look_up({triple for triple in known.values() if triple is not None})
+        codes = {reference: UNREADABLE if triple is None else closed.get(triple) for reference, triple in known.items()}
+        return {reference: code for reference, code in codes.items() if code is not None}
+
+    def _look_up(self, triples: Collection["_Triple"]) -> tuple[dict[SecretRef, bytes], dict["_Triple", str]]:
+        """The secrets that there are, and why each triple opens nothing that does not."""
+        wanted = {ref for triple in triples for ref in triple}
         secrets = self.secrets(wanted, create=False)
         gone = wanted - secrets.keys()
         destroyed = self.destroyed(gone) if gone else frozenset()
-        keys = {
-            triple: content_key(*(secrets[ref] for ref in triple))
-            for triple in set(references)
-            if triple is not None and not gone.intersection(triple)
-        }
         now_us = self._now_us()
-        for event, triple in zip(events, references, strict=True):
-            yield _opened(event, triple, keys, destroyed, now_us)
+        codes = {triple: _why_closed(triple, gone, destroyed, now_us) for triple in triples}
+        return secrets, {triple: code for triple, code in codes.items() if code is not None}
 
     def secrets(self, refs: Iterable[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
         """As `Keyring.secrets`, through the cache."""
@@ -261,9 +270,12 @@ def _references(workspace_id: str, key: KeyReference) -> _Triple:
 def _references_of(event: Draft) -> _Triple | None:
     """None where there is nothing to open, and where the reference names what can be no secret."""
     key = event.content.key_reference
-    if event.content.state != SEALED or key is None:
-        return None
-    triple = _references(event.workspace_id, key)
+    return None if event.content.state != SEALED or key is None else _references_if_sound(event.workspace_id, key)
+
+
+def _references_if_sound(workspace_id: str, key: KeyReference) -> _Triple | None:
+    """None where the reference names what can be no secret."""
+    triple = _references(workspace_id, key)
     try:
         day_end_us(key.expiry_day)
         for ref in triple:
@@ -285,32 +297,28 @@ def _sealed(key: bytes, item: SealItem) -> Content:
     return Content(state=SEALED, key_reference=reference, ciphertext=ciphertext, digest=digest)
 
 
-def _opened(
-    event: Draft, triple: _Triple | None, keys: dict[_Triple, bytes], destroyed: frozenset[SecretRef], now_us: int
-) -> Opened | ContentUnavailable | None:
+def _opened(event: Draft, closed: str | None, key: bytes | None) -> Opened | ContentUnavailable | None:
     content = event.content
     if content.state == NONE:
         return None
-    code = OMITTED_CODE if content.state == OMITTED else _why_closed(triple, keys, destroyed, now_us)
-    if code is not None or triple is None or content.ciphertext is None or content.digest is None:
+    code = OMITTED_CODE if content.state == OMITTED else closed
+    if code is not None or key is None or content.ciphertext is None or content.digest is None:
         return ContentUnavailable(f"content of {event.event_id}", code=code or UNREADABLE)
     aad = content_aad(event.workspace_id, event.session_id, event.event_id)
     try:
-        return open_salted(keys[triple], aad=aad, ciphertext=content.ciphertext, digest=content.digest)
+        return open_salted(key, aad=aad, ciphertext=content.ciphertext, digest=content.digest)
     except ContentUnavailable as error:
         return ContentUnavailable(f"content of {event.event_id}: {error.detail}", code=error.code)
 
 
-def _why_closed(triple: _Triple | None, keys: dict[_Triple, bytes], destroyed: frozenset[SecretRef], now_us: int) -> str | None:
+def _why_closed(triple: _Triple, gone: Collection[SecretRef], destroyed: frozenset[SecretRef], now_us: int) -> str | None:
     """Erasure is told before expiry: it is the stronger fact, and stays true."""
-    if triple is None:
-        return UNREADABLE
     subject, session, day = triple
     if subject in destroyed or session in destroyed:
         return ERASED
     if day in destroyed or now_us >= day_end_us(day.id):
         return EXPIRED
-    return None if triple in keys else UNREADABLE
+    return UNREADABLE if any(ref in gone for ref in triple) else None
 
 
 def _compressor() -> zstandard.ZstdCompressor:

@@ -32,6 +32,7 @@ from streams.custody.local_keys import LocalKeyFile, sync_directory
 from streams.errors import ContentUnavailable, Invalid, KeyringUnavailable, Misconfigured
 from streams.session.ids import is_id
 
+LOCAL_KEY_NAME: Final = "workspace.key"
 _FORMAT: Final = 1
 _SCHEMA: Final = """
 CREATE TABLE workspace_keys (
@@ -61,7 +62,7 @@ _KEY_CACHE_S: Final = 300.0
 
 def open_local_keyring(directory: Path) -> "SqliteKeyring":
     """The default of every role: database and key file in one directory (`data_dir/keyring`)."""
-    return SqliteKeyring(directory / "keyring.sqlite", LocalKeyFile(directory / "workspace.key"))
+    return SqliteKeyring(directory / "keyring.sqlite", LocalKeyFile(directory / LOCAL_KEY_NAME))
 
 
 class _Row(Struct, frozen=True):

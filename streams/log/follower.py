@@ -1,22 +1,16 @@
-"""Follows a compacted topic whole: a table in memory that says how fresh it is.
-
-`boottime_s` counts suspension too: a process that was stopped wakes up knowing that its table is old.
-"""
+"""Follows a compacted topic whole: a table in memory that says how fresh it is."""
 
 import threading
 import time
 
 import structlog
 
+from streams.clock import boottime_s
 from streams.errors import BrokerUnavailable, StreamsError
 from streams.log.reader import EndOffsets, PartitionReader, log_start_offsets
 from streams.settings import Settings
 
 _log = structlog.get_logger(__name__)
-
-
-def boottime_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class CompactedFollower:

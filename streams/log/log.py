@@ -91,9 +91,7 @@ class KafkaLog:
         on_assigned: Callable[[list[Place]], Starts],
         on_given_up: Callable[[list[Place]], None],
     ) -> Member:
-        return GroupConsumer(
-            self._settings, group, [topic], client_id=client_id, on_assigned=on_assigned, on_revoked=on_given_up, on_lost=on_given_up
-        )
+        return GroupConsumer(self._settings, group, topic, client_id=client_id, on_assigned=on_assigned, on_given_up=on_given_up)
 
     def reader(self, role: str, starts: Mapping[Place, int]) -> Reader:
         return PartitionReader(self._settings, role, starts)

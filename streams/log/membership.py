@@ -1,17 +1,16 @@
-"""A member of a consumer group, as the loop and the projector need it.
+"""A member of a consumer group of one topic, as the loop and the projector need it.
 
-Classic protocol, range assignor (equal partition numbers of all topics go to one member), static membership (a quick
-restart is no rebalance). Callbacks run inside `read`, and only there: between two reads the assignment stands still.
-`read` never hands out a record of a partition that was revoked meanwhile.
+Classic protocol, range assignor, static membership (a quick restart is no rebalance). Callbacks run inside `read`, and
+only there: between two reads the assignment stands still. `read` never hands out a record of a partition that was
+revoked meanwhile.
 """
 
 from collections.abc import Callable, Collection, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from streams.errors import BrokerUnavailable
 from streams.log.client import consumer, translate
-from streams.log.reader import Place, Record, place_of, record_of
+from streams.log.reader import Place, Record, taken
 from streams.settings import Settings
 
 Starts = Mapping[Place, int | None]
@@ -19,22 +18,23 @@ Starts = Mapping[Place, int | None]
 
 
 class GroupConsumer:
-    """`on_assigned` answers where each place begins. Every place comes paused: nothing of it is read before `resume`."""
+    """`on_assigned` answers where each place begins. Every place comes paused: nothing of it is read before `resume`.
+
+    `on_given_up` is told of places that were revoked, and of those that were lost: another may own them already.
+    """
 
     def __init__(
         self,
         settings: Settings,
         group: str,
-        topics: Collection[str],
+        topic: str,
         *,
         client_id: str,
         on_assigned: Callable[[list[Place]], Starts],
-        on_revoked: Callable[[list[Place]], None],
-        on_lost: Callable[[list[Place]], None],
+        on_given_up: Callable[[list[Place]], None],
     ) -> None:
         self._on_assigned = on_assigned
-        self._on_revoked = on_revoked
-        self._on_lost = on_lost
+        self._on_given_up = on_given_up
         self._rebalances = 0
         self.owned: set[Place] = set()
         self._positions: dict[Place, int] = {}
@@ -55,7 +55,7 @@ class GroupConsumer:
                 "heartbeat.interval.ms": int(settings.member_session_timeout_s * 1000 / 5),
             },
         )
-        self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._given_up, on_lost=self._given_up)
 
     def read(self, max_records: int, timeout_s: float) -> list[Record]:
         """At least one record unless the time-out passes or an end is reached; raises StreamsError of a kind that ends the process."""
@@ -67,21 +67,7 @@ class GroupConsumer:
         if self._rebalances != rebalances:
             # The group handed everything out anew while these were taken: their owner reads them again.
             return []
-        records = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                record = record_of(message)
-                records.append(record)
-                self._positions[(record.topic, record.partition)] = record.offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                topic, partition, offset = place_of(message)
-                self._positions[(topic, partition)] = offset
-            elif error.code() != KafkaError._MAX_POLL_EXCEEDED:
-                translated = translate(error, "consuming")
-                if not isinstance(translated, BrokerUnavailable):
-                    raise translated
-        return records
+        return taken(messages, self._positions, "consuming", ignored=(KafkaError._MAX_POLL_EXCEEDED,))
 
     def position(self, topic: str, partition: int) -> int | None:
         """The next offset: everything below was handed out by `read` or will never be. None before the first."""
@@ -127,15 +113,9 @@ class GroupConsumer:
         if assignment:
             client.pause(assignment)
 
-    def _revoked(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        self._give_up(client, partitions, self._on_revoked)
-
-    def _lost(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        self._give_up(client, partitions, self._on_lost)
-
-    def _give_up(self, client: Consumer, partitions: list[TopicPartition], tell: Callable[[list[Place]], None]) -> None:
+    def _given_up(self, client: Consumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
         places = [(item.topic, item.partition) for item in partitions]
         self.owned.difference_update(places)
-        tell(places)
+        self._on_given_up(places)
         client.unassign()

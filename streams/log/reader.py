@@ -5,7 +5,7 @@ Offsets have holes (transaction markers, aborted and compacted records), so noth
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -48,6 +48,29 @@ def place_of(message: Message) -> tuple[str, int, int]:
     return topic, partition, offset
 
 
+def taken(messages: Iterable[Message], positions: dict[Place, int], doing: str, ignored: Collection[int] = ()) -> list[Record]:
+    """The records among what a client handed out; `positions` then says where it stands.
+
+    Raises StreamsError, unless it is a broker that is away (the client goes on trying) or a code among `ignored`.
+    """
+    records = []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            record = record_of(message)
+            records.append(record)
+            positions[(record.topic, record.partition)] = record.offset + 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            # Its offset lies behind control and aborted records that are never handed out.
+            topic, partition, offset = place_of(message)
+            positions[(topic, partition)] = offset
+        elif error.code() not in ignored:
+            translated = translate(error, doing)
+            if not isinstance(translated, BrokerUnavailable):
+                raise translated
+    return records
+
+
 class PartitionReader:
     """Reads `starts` (place -> first offset) to wherever the log goes. Close it; it is not shared between threads."""
 
@@ -71,22 +94,7 @@ class PartitionReader:
         if first is None:
             return []
         messages = [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
-        records = []
-        for message in messages:
-            error = message.error()
-            if error is None:
-                record = record_of(message)
-                records.append(record)
-                self._positions[(record.topic, record.partition)] = record.offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                # Its offset lies behind control and aborted records that are never handed out.
-                topic, partition, offset = place_of(message)
-                self._positions[(topic, partition)] = offset
-            else:
-                translated = translate(error, "reading")
-                if not isinstance(translated, BrokerUnavailable):
-                    raise translated
-        return records
+        return taken(messages, self._positions, "reading")
 
     def position(self, topic: str, partition: int) -> int:
         """The next offset: everything below has been handed out or will never be."""

@@ -12,11 +12,11 @@ Abortable error: abort, forget, rewind. Anything else: leave the process; the lo
 """
 
 import threading
-import time
 from itertools import groupby
 
 import structlog
 
+from streams.clock import now_us
 from streams.errors import BrokerUnavailable, Fatal, Retriable, StreamsError, TransactionAborted
 from streams.log.log import Log
 from streams.log.reader import Place, Record
@@ -98,7 +98,7 @@ class Loop:
     def _transact(self, records: list[Record]) -> int:
         self._crash.reached(CrashPoint.AFTER_CONSUME)
         records.sort(key=lambda record: record.partition)  # stable: offsets of a partition stay in order
-        now = time.time_ns() // 1000
+        now = now_us()
         steps = [
             Step(partition, self._stores[partition], list(of), now, self._owned_since[partition])
             for partition, of in groupby(records, lambda record: record.partition)
@@ -204,7 +204,7 @@ class Loop:
             if restore.step(_RESTORE_PIECE_S):
                 restore.close()
                 del self._restores[partition]
-                self._owned_since[partition] = time.time_ns() // 1000
+                self._owned_since[partition] = now_us()
                 self._observer.restored(partition, self._stores[partition])
                 self._consumer.resume([(self._handler.input, partition)])
             return  # one piece, then poll again
@@ -215,7 +215,7 @@ class Loop:
         self._consumer.committed([(self._handler.input, partition)])
         store = self._stores.get(partition)
         if store is None:
-            path = self._settings.data_dir / "stores" / self._handler.role / self._settings.instance / str(partition)
+            path = self._settings.store_path(self._handler.role, partition)
             identity = StoreIdentity(self._handler.role, self._handler.version, self._cluster, self._changelog_id, partition)
             store = self._stores[partition] = Store.open_or_rebuild(path, identity, _log)
         self._restores[partition] = Restore(self._log, self._handler, partition, store, self._crash)

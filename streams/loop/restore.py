@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import structlog
 
+from streams.clock import now_us
 from streams.errors import BrokerUnavailable
 from streams.log.log import Log
 from streams.log.reader import Record
@@ -44,7 +45,7 @@ class Restore:
     def _start(self, log_start: int) -> int:
         offsets = self._store.offsets()
         start = offsets.get(CHANGELOG, log_start)
-        age_ms = time.time_ns() // 1_000_000 - offsets.get(WRITTEN_AT_MS, 0)
+        age_ms = now_us() // 1000 - offsets.get(WRITTEN_AT_MS, 0)
         reason = None
         if start > self._end or start < log_start:
             reason = f"its changelog offset {start} is outside {log_start}..{self._end}"
@@ -85,7 +86,7 @@ class Restore:
 
     def _offsets(self) -> dict[str, int]:
         position = self._reader.position(self._handler.changelog, self._partition)
-        return {CHANGELOG: position, WRITTEN_AT_MS: time.time_ns() // 1_000_000}
+        return {CHANGELOG: position, WRITTEN_AT_MS: now_us() // 1000}
 
     def _puts(self, records: list[Record]) -> Iterator[tuple[bytes, bytes | None]]:
         for record in records:

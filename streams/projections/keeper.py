@@ -6,8 +6,8 @@ from typing import Protocol
 
 import structlog
 
+from streams.clock import boottime_s
 from streams.errors import BrokerUnavailable, StreamsError
-from streams.log.follower import boottime_s
 from streams.log.reader import Place
 from streams.projections.tables import Tables
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from streams.log.follower import boottime_s
+from streams.clock import boottime_s
 
 _QUESTIONS_KEPT: Final = 64
 

@@ -11,7 +11,6 @@
 import threading
 import time
 from collections.abc import Collection
-from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
@@ -136,7 +135,7 @@ class Projector:
         if kept is not None and kept.identity != identity:
             kept.close()
             kept = None
-        store = kept or Store.open_or_rebuild(self._path(partition), identity, _log)
+        store = kept or Store.open_or_rebuild(self._settings.store_path(ROLE, partition), identity, _log)
         offset = store.offsets().get(EVENTS)
         if offset is not None and not start <= offset <= end:
             _log.warning(
@@ -144,7 +143,7 @@ class Projector:
                 reason=f"its offset {offset} is outside of the log, {start} to {end}",
             )  # fmt: skip
             store.wipe()
-            store = Store.open(self._path(partition), identity)
+            store = Store.open(self._settings.store_path(ROLE, partition), identity)
             offset = None
         self._stores[partition] = store
         self._begin(member, partition, store, start if offset is None else offset)
@@ -196,9 +195,6 @@ class Projector:
                 self._stores[partition] = Store.open(store.path, store.identity)
                 self._begin(member, partition, self._stores[partition], start)
                 self._keeper.ask_now()
-
-    def _path(self, partition: int) -> Path:
-        return self._settings.data_dir / "stores" / ROLE / self._settings.instance / str(partition)
 
 
 class _Progress:

@@ -6,8 +6,8 @@ since the process may have been stopped in between.
 
 from collections.abc import Callable
 
+from streams.clock import boottime_s
 from streams.errors import NotOwner, ProjectionBehind
-from streams.log.follower import boottime_s
 from streams.projections.lease import Lease
 from streams.projections.transcript import any_set_aside
 from streams.store.table import Table

@@ -23,8 +23,8 @@ def test_the_group_of_a_broker_names_an_authority_as_the_health_check_expects(se
     authority = ["session-streams", "authority"]
 
     member = GroupConsumer(
-        settings, "authority", [Topics(settings.topic_prefix).commands], client_id="authority.0",
-        on_assigned=dict.fromkeys, on_revoked=lambda _: None, on_lost=lambda _: None,
+        settings, "authority", Topics(settings.topic_prefix).commands, client_id="authority.0",
+        on_assigned=dict.fromkeys, on_given_up=lambda _: None,
     )  # fmt: skip
     try:
         deadline = time.monotonic() + 30

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from streams.authority.authority import SessionAuthority
+from streams.clock import now_us
 from streams.custody.dead_letters import Address, open_dead_letter
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
@@ -22,7 +23,7 @@ from streams.session.outcomes import ACCEPTED, REJECTED
 from streams.settings import Settings
 from tests.consistency.checkers import check
 from tests.support.asker import Asker
-from tests.support.commands import append_messages, create_session, new_id, new_marker, now_us
+from tests.support.commands import append_messages, create_session, new_id, new_marker
 from tests.support.load import Load, read_events
 from tests.support.processes import Fleet, eventually
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from streams.clock import now_us
 from streams.errors import BrokerUnavailable, Overloaded
 from streams.log.record import encode_command
 from streams.log.requests import CommandLog, OutcomeFollower
 from streams.session.commands import Command
 from streams.session.outcomes import Outcome
 from streams.settings import Settings
-from tests.support.commands import new_id, now_us
+from tests.support.commands import new_id
 
 
 class Asker:

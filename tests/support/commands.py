@@ -2,9 +2,9 @@
 
 import hashlib
 import secrets
-import time
 from datetime import UTC, datetime, timedelta
 
+from streams.clock import now_us
 from streams.session.commands import Command, Kind, Report
 from streams.session.events import Attributes, Content, Draft, KeyReference, MessageAttributes, SessionAttributes
 from streams.session.ids import derive_event_id
@@ -12,10 +12,6 @@ from streams.session.ids import derive_event_id
 WORKSPACE = "ws_" + "a" * 32
 PRINCIPAL = "key_" + "b" * 32
 WINDOW_DAYS = 30
-
-
-def now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def new_id(prefix: str) -> str:

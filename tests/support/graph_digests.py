@@ -31,7 +31,7 @@ def stored_digests(settings: Settings) -> list[str]:
     cluster, topic_id = log.cluster_id(), log.topic_id(Topics(settings.topic_prefix).graph)
     digests = []
     for partition in range(settings.partitions):
-        path = settings.data_dir / "stores" / ROLE / settings.instance / str(partition)
+        path = settings.store_path(ROLE, partition)
         store = Store.open(path, StoreIdentity(ROLE, LAYOUT_VERSION, cluster, topic_id, partition))
         digests.append(store.digest())
         store.close()

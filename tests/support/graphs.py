@@ -26,9 +26,7 @@ def folded(events: Iterable[Event]) -> MemoryGraph:
 
 def event_value(event: Event) -> bytes:
     """As the authority writes it."""
-    added = {
-        name: getattr(event, name) for name in ("sequence", "command_offset", "command_last", "accepted_at", "previous_hash", "hash")
-    }
+    added = {name: getattr(event, name) for name in ("sequence", "command_offset", "command_last", "accepted_at", "previous_hash", "hash")}
     draft = Draft(**{name: getattr(event, name) for name in Draft.__struct_fields__})
     return encode_event(encode_draft(draft), **added)
 

@@ -60,13 +60,9 @@ class RoleProcess:
 
 def environment(settings: Settings) -> dict[str, str]:
     """The settings as the command line reads them."""
-    names = [
-        "bootstrap", "topic_prefix", "partitions", "replication", "data_dir", "instance", "lease_s", "member_session_timeout_s",
-        "transaction_timeout_s", "request_timeout_s", "content_window_days",
-    ]  # fmt: skip
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    return {"PYTHONPATH": path, **{f"SESSION_STREAMS_{name.upper()}": str(getattr(settings, name)) for name in names}}
+    return {"PYTHONPATH": path, **settings.environment()}
 
 
 class Fleet:

@@ -11,8 +11,6 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from streams.log.log import KafkaLog, Reader
 from streams.log.partitioner import partition_of
 from streams.log.reader import Record
@@ -29,17 +27,13 @@ from tests.support.event_log import EventLog, session_id
 
 _PROGRAM = """
 import signal, sys, threading
-import msgspec
 import structlog
-from pathlib import Path
 from connectors.owner.run import run_projector
 from streams.settings import Settings
-settings = msgspec.json.decode(sys.argv[1], type=dict)
-settings["data_dir"] = Path(settings["data_dir"])
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 stop = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stop.set())
-run_projector(Settings(**settings), "127.0.0.1", int(sys.argv[2]), stop, on_listening=lambda port: print(port, flush=True))
+run_projector(Settings.from_environment(), "127.0.0.1", int(sys.argv[1]), stop, on_listening=lambda port: print(port, flush=True))
 """
 
 
@@ -57,16 +51,12 @@ class ProjectorProcess:
     """
 
     def __init__(self, settings: Settings, log_path: Path, port: int = 0) -> None:
-        given = {
-            name: getattr(settings, name)
-            for name in ("bootstrap", "topic_prefix", "partitions", "instance", "lease_s", "member_session_timeout_s")
-        }
-        given["data_dir"] = str(settings.data_dir)
         self._output = log_path.open("ab")
         self.log_path = log_path
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, msgspec.json.encode(given).decode(), str(port)],
-            stdout=subprocess.PIPE, stderr=self._output, env={**os.environ, "PYTHONPATH": os.getcwd(), "PYTHONUNBUFFERED": "1"},
+            [sys.executable, "-c", _PROGRAM, str(port)],
+            stdout=subprocess.PIPE, stderr=self._output,
+            env={**os.environ, **settings.environment(), "PYTHONPATH": os.getcwd(), "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
 
     @property
@@ -199,7 +189,7 @@ def stored_digests(settings: Settings, partitions: Sequence[int] | None = None) 
     cluster_id, topic_id = log.cluster_id(), log.topic_id(topic)
     digests = []
     for partition in range(settings.partitions) if partitions is None else partitions:
-        path = settings.data_dir / "stores" / ROLE / settings.instance / str(partition)
+        path = settings.store_path(ROLE, partition)
         store = Store.open(path, StoreIdentity(ROLE, Fold().version, cluster_id, topic_id, partition))
         digests.append(store.digest())
         store.close()

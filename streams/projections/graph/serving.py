@@ -59,8 +59,10 @@ class GraphTables:
         if table.damaged:
             self.damaged.append(self._paths[partition])
             raise StoreUnusable(f"partition {partition}: a row cannot be read")
-        if position > table.position:
-            table.reached(position)
+        further = position > table.position
+        # Said again where it has not moved: a table of an empty partition is at its end too.
+        table.reached(position)
+        if further:
             self._tell(table, ())
 
     def given_up(self, partitions: Collection[int]) -> None:

@@ -9,6 +9,7 @@ import structlog
 
 from connectors.cli.rebuild import wipe_stores
 from streams.errors import Misconfigured
+from streams.settings import Settings
 from streams.store.store import Store, StoreIdentity
 
 
@@ -22,11 +23,11 @@ def test_stores_of_a_stopped_role_are_removed_and_others_stay(tmp_path: Path) ->
         store_at(tmp_path, partition).close()
     other = tmp_path / "stores" / "authority" / "0" / "0"
     other.mkdir(parents=True)
-    wiped = wipe_stores(tmp_path, "projector")
+    wiped = wipe_stores(Settings(data_dir=tmp_path), "projector")
     assert [store.name for store in wiped] == ["0", "1"]
     assert not any(store.exists() for store in wiped)
     assert other.exists()
-    assert wipe_stores(tmp_path, "projector") == []
+    assert wipe_stores(Settings(data_dir=tmp_path), "projector") == []
 
 
 RUNNING = """
@@ -49,7 +50,7 @@ def test_stores_that_a_process_holds_open_are_refused(tmp_path: Path) -> None:
         with holder.stdout:
             assert holder.stdout.readline() == "open\n"
             with pytest.raises(Misconfigured, match="stop it"):
-                wipe_stores(tmp_path, "projector")
+                wipe_stores(Settings(data_dir=tmp_path), "projector")
             assert path.exists()
     finally:
         holder.kill()

@@ -172,6 +172,20 @@ def test_secrets_that_this_keyring_never_held_are_no_erasure(world: World) -> No
     assert code_of(world, draft) == "content.unreadable"
 
 
+def test_why_content_is_closed_is_told_without_the_content(world: World) -> None:
+    """The same answer as opening gives, also for references that name no secret and no day."""
+    reference = sealed(world).content.key_reference
+    assert reference is not None
+    no_day, no_id = KeyReference(None, SESSION, "someday"), KeyReference("nobody", SESSION, DAY)
+    assert world.sealer.why_closed(WORKSPACE, {reference, no_day, no_id}) == {no_day: sealing.UNREADABLE, no_id: sealing.UNREADABLE}
+    assert world.sealer.why_closed("", {reference}) == {reference: sealing.UNREADABLE}
+    world.now_us = sealing.day_end_us(DAY)
+    assert world.sealer.why_closed(WORKSPACE, {reference}) == {reference: sealing.EXPIRED}
+    world.keyring.destroy([SESSION_REF])
+    world.sealer.forget_all()
+    assert world.sealer.why_closed(WORKSPACE, {reference}) == {reference: sealing.ERASED}
+
+
 def test_a_ciphertext_moved_to_another_event_does_not_open(world: World) -> None:
     content = sealed(world, number=1).content
     assert code_of(world, event(2, content)) == "content.unreadable"

@@ -1,0 +1,42 @@
+"""What a process hands on in its environment is what the next one reads, field by field."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from connectors.gateway.settings import GatewaySettings
+from streams.errors import Misconfigured
+from streams.settings import Settings
+
+OTHER = Settings(
+    bootstrap="broker:9092", topic_prefix="other.", partitions=7, replication=3, data_dir=Path("/srv/data"), instance="b",
+    lease_s=1.5, member_session_timeout_s=2.5, transaction_timeout_s=3.5, request_timeout_s=4.5, content_window_days=30,
+    registry_url="http://registry", registry_subjects="x.{subject}",
+    kafka={"sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem"},
+)  # fmt: skip
+
+
+def test_settings_come_back_from_the_environment_that_they_made() -> None:
+    """Each field differs from its default, so that one which is not handed on would be noticed."""
+    assert not [each.name for each in fields(Settings) if getattr(OTHER, each.name) == getattr(Settings(), each.name)]
+    assert Settings.from_environment(OTHER.environment()) == OTHER
+    assert Settings.from_environment(Settings().environment()) == Settings()
+
+
+def test_every_setting_of_the_gateway_is_read() -> None:
+    environment = {f"SESSION_STREAMS_GATEWAY_{each.name.upper()}": "3" for each in fields(GatewaySettings)}
+    read = GatewaySettings.from_environment(environment)
+    assert {getattr(read, each.name) for each in fields(GatewaySettings)} == {3}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("SESSION_STREAMS_PARTITIONS", "int"), ("SESSION_STREAMS_LEASE_S", "float")])
+def test_a_variable_that_is_no_number_is_named(name: str, kind: str) -> None:
+    with pytest.raises(Misconfigured, match=f"{name}='many': not a valid {kind}"):
+        Settings.from_environment({name: "many"})
+
+
+def test_stores_lie_below_role_instance_and_partition() -> None:
+    settings = replace(OTHER, data_dir=Path("/d"))
+    assert settings.store_path("authority", 2) == Path("/d/stores/authority/b/2")
+    assert settings.stores_path("authority") == Path("/d/stores/authority")

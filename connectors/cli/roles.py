@@ -7,8 +7,8 @@ import threading
 from contextlib import closing
 
 from connectors.gateway.run import run_gateway
-from connectors.owner.graph import run_graph
-from connectors.owner.run import run_projector
+from connectors.owner.graph_projector import run_graph
+from connectors.owner.projector import run_projector
 from streams.authority.authority import SessionAuthority
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring

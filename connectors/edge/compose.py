@@ -21,8 +21,9 @@ from streams.clock import now_us
 from streams.custody.cache import BoundedCache
 from streams.custody.keyring import Keyring
 from streams.custody.sealing import Sealer, SealItem, content_expiry_day
-from streams.errors import Invalid, NotPermitted
+from streams.errors import Invalid, NotPermitted, Retriable
 from streams.log.record import encode_draft
+from streams.projections.sessions import SessionRow
 from streams.session.commands import Command, Kind, Report
 from streams.session.events import NO_CONTENT, OMITTED, Attributes, Content, Draft, Link
 from streams.session.ids import derive_command_id, derive_from_command, derive_session_id, event_ids, request_digest
@@ -40,6 +41,19 @@ class SessionFacts(Struct, frozen=True, kw_only=True):
     subject_id: str | None
     policy_mode: str
     content_window_days: int
+
+
+def facts_of_row(row: SessionRow) -> SessionFacts:
+    """Raises `Retriable` for a session whose pinned policy is not known: nothing is sealed for it."""
+    if row.policy_mode is None or row.content_window_days is None:
+        raise Retriable(f"the policy of session {row.session_id} is not known", code="service.unavailable")
+    return SessionFacts(
+        session_id=row.session_id,
+        workspace_id=row.workspace_id,
+        subject_id=row.subject_id,
+        policy_mode=row.policy_mode,
+        content_window_days=row.content_window_days,
+    )
 
 
 class Incoming(Struct, frozen=True, kw_only=True):

@@ -24,9 +24,9 @@ _LARGEST_RECORD: Final = 10 * 1024 * 1024 - 64 * 1024
 
 
 class Commands(Protocol):
-    """What `streams.log.requests.CommandLog` offers. `on_error` comes from another thread."""
+    """What `streams.log.requests.CommandLog` offers. `on_done` comes from another thread."""
 
-    def send(self, value: bytes, session_id: str, on_error: Callable[[StreamsError], None] | None = None) -> None: ...
+    def send(self, value: bytes, session_id: str, on_done: Callable[[StreamsError | None], None] | None = None) -> None: ...
 
 
 def new_reply_to(instance: str) -> str:
@@ -72,7 +72,7 @@ class Submitter:
         self._bytes += len(value)
         timer = self._loop.call_later(self._timeout_s, self._give_up, future, command.command_id)
         try:
-            self._commands.send(value, command.session_id, partial(self._fail_from_thread, correlation))
+            self._commands.send(value, command.session_id, partial(self._delivered_from_thread, correlation))
             return await future
         finally:
             timer.cancel()
@@ -88,8 +88,9 @@ class Submitter:
             if future is not None and not future.done():
                 future.set_result(outcome)
 
-    def _fail_from_thread(self, correlation: int, error: StreamsError) -> None:
-        self._enter(self._fail, correlation, error)
+    def _delivered_from_thread(self, correlation: int, error: StreamsError | None) -> None:
+        if error is not None:
+            self._enter(self._fail, correlation, error)
 
     def _fail(self, correlation: int, error: StreamsError) -> None:
         future = self._waiting.get(correlation)

@@ -1,19 +1,16 @@
 """What goes back: an answer in bytes, and the JSON shapes of those that tell of a change."""
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
 
+from connectors.edge.fields import SessionId
 from connectors.gateway.asgi import Send
-from connectors.gateway.fields import SessionId
-from streams.log.position import Position
 from streams.session.outcomes import Outcome
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Sequence = Annotated[int, Meta(ge=0, description="Of the session: 1, 2, 3, ... without gap; 0 before its first event")]
 PositionText = Annotated[
@@ -48,19 +45,6 @@ class Changed(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
     sequence: Sequence
     position: PositionText | None
     run_sequence: Sequence | None = None
-
-
-def when(microseconds: int) -> datetime:
-    """RFC 3339 on the wire, in UTC."""
-    return _EPOCH + timedelta(microseconds=microseconds)
-
-
-def microseconds_of(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def position_text(topic: str, partition: int, offset: int) -> str | None:
-    return str(Position(topic, partition, offset)) if offset >= 0 else None
 
 
 def told(status: int, body: Changed, outcome: Outcome) -> Answer:

@@ -12,7 +12,7 @@ import msgspec
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
-from connectors.gateway import append, deadletters, effects, export, graph, interactions, operations, reading, runs, sessions, turns
+from connectors.gateway import append, dead_letters, effects, export, graph, interactions, operations, reading, runs, sessions, turns
 from connectors.gateway.answers import Answer
 from connectors.gateway.asgi import Receive, Scope, Send
 from connectors.gateway.bodies import NoQuery
@@ -35,7 +35,7 @@ async def _openapi(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> A
 
 ROUTES: Final = (
     *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
-    *interactions.ROUTES, *effects.ROUTES, *deadletters.ROUTES, *operations.ROUTES,
+    *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *operations.ROUTES,
 )  # fmt: skip
 DOCUMENT: Final = msgspec.json.encode(document(ROUTES, VERSION))
 _DOCUMENT_ROUTE: Final = Route(

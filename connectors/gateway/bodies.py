@@ -1,40 +1,14 @@
-"""Requests as JSON: one record a route, unknown fields refused. `content` is kept as the text that came."""
+"""Requests as JSON: one record a route, unknown fields refused. `content` is kept as the text that came.
 
-from typing import Annotated, Any, Literal
+The record of an event to append is `connectors.edge.events.EventBody`: events come in without a gateway too.
+"""
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from typing import Annotated, Literal
 
-from connectors.gateway import fields as f
+from msgspec import UNSET, Meta
 
-Content = Raw | UnsetType
-"""Any JSON value; numbers and escapes are kept as written."""
-
-
-class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of the requests."""
-
-
-class LinkBody(Body, frozen=True):
-    """A typed reference to something else in the log. `$n` names the n-th event (from 0) of the same request."""
-
-    relation: f.Relation
-    id: f.LinkTarget
-
-
-class EventBody(Body, frozen=True):
-    """One event to append. `attributes` has the fields of the type's family; `actor` is the caller's own identifier."""
-
-    type: f.EventType
-    thread_id: f.ThreadId | None = None
-    turn_id: f.TurnId | None = None
-    run_id: f.RunId | None = None
-    attempt_generation: f.Generation | None = None
-    native_task_id: f.TaskId | None = None
-    actor: f.OutsideId | None = None
-    occurred_at: f.Moment | None = None
-    links: Annotated[list[LinkBody], Meta(max_length=256)] = []
-    attributes: Content = UNSET
-    content: Content = UNSET
+from connectors.edge import fields as f
+from connectors.edge.fields import Body, Content
 
 
 class CreateSession(Body, frozen=True):
@@ -217,8 +191,3 @@ class GraphQuery(Body, frozen=True):
     around: f.NodeId | None = None
     depth: Annotated[int, Meta(ge=0, le=20)] = 2
     format: Literal["json", "mermaid", "dot", "svg"] | None = None
-
-
-def content_text(content: Any) -> bytes | None:
-    """The JSON text as it came, or None where there is none."""
-    return None if content is UNSET else bytes(content)

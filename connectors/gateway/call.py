@@ -8,12 +8,13 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from connectors.edge.compose import Incoming
+from connectors.edge.json_text import parse
 from connectors.edge.principal import Principal
-from connectors.gateway import fields
+from connectors.edge import fields
 from connectors.gateway.answers import JSON
 from connectors.gateway.asgi import Receive, Scope
-from connectors.gateway.limits import Budget, check_text
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.guards import Budget
+from connectors.gateway.limits import GatewayLimits
 from streams.errors import Invalid, NotPermitted
 from streams.log.position import Position
 from streams.session.commands import Report
@@ -29,13 +30,13 @@ _KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 class Call:
     """Belongs to one request; `principal` is set once it is authenticated."""
 
-    def __init__(self, scope: Scope, receive: Receive, settings: GatewaySettings, path: dict[str, str], bodies: Budget) -> None:
+    def __init__(self, scope: Scope, receive: Receive, limits: GatewayLimits, path: dict[str, str], bodies: Budget) -> None:
         """`bodies` bounds the bytes of all bodies that are held at once; `release` gives this one's back."""
         self.scope = scope
         self.receive = receive
         self.path = path
         self.principal: Principal
-        self._settings = settings
+        self._limits = limits
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self.body = b""
         self._bodies, self._held = bodies, 0
@@ -120,7 +121,7 @@ class Call:
 
         Raises `Invalid`: request.too_large as soon as it is known, request.timeout after a silence; and `Overloaded`.
         """
-        limit = self._settings.body_bytes_max
+        limit = self._limits.body_bytes_max
         length = self.header("content-length")
         if length is not None and int(length) > limit:
             raise _too_large(limit)
@@ -128,7 +129,7 @@ class Call:
         size = 0
         while True:
             try:
-                message = await asyncio.wait_for(self.receive(), self._settings.body_timeout_s)
+                message = await asyncio.wait_for(self.receive(), self._limits.body_timeout_s)
             except TimeoutError:
                 raise Invalid("the body did not arrive in time", code="request.timeout") from None
             if message["type"] == "http.disconnect":
@@ -149,7 +150,7 @@ class Call:
         """The body as one JSON object; an empty one stands for `{}`. Raises `Invalid`."""
         if self.header("content-length") not in (None, "0") or self.header("transfer-encoding") is not None:
             self.require_media_type((JSON,))
-        return parse(await self.read_body() or b"{}", decoder, self._settings.json_depth_max)
+        return parse(await self.read_body() or b"{}", decoder, self._limits.json_depth_max)
 
     def incoming(self) -> Incoming:
         """Once the body is read. Raises `Invalid` (request.malformed) without an Idempotency-Key."""
@@ -175,21 +176,6 @@ def valid_path(parameters: dict[str, str]) -> bool:
         if name == "generation" and re.fullmatch(r"[1-9][0-9]{0,17}", value) is None:
             return False
     return True
-
-
-def parse(text: bytes, decoder: "msgspec.json.Decoder[T]", depth_max: int | None, place: str = "") -> T:
-    """Decodes JSON of a known shape. `depth_max` is None for text that was checked already.
-
-    Raises `Invalid`: request.malformed where it is no JSON, else request.invalid.
-    """
-    if depth_max is not None:
-        check_text(text, depth_max, place)
-    try:
-        return decoder.decode(text)
-    except msgspec.ValidationError as error:
-        raise Invalid(f"{place}{error}") from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Invalid(f"{place}{error}", code="request.malformed") from error
 
 
 def _convert(value: dict[str, str], kind: type[T]) -> T:

@@ -2,9 +2,8 @@
 
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.gateway import fields as f
+from connectors.edge import fields as f
 from connectors.gateway.answers import Answer, Changed
-from connectors.gateway.bodies import content_text
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one, report_of
 from connectors.gateway.route import Route
@@ -30,7 +29,7 @@ async def dispatch(gateway: Gateway, call: Call, body: bodies.DispatchEffect) ->
             action_digest=body.action_digest,
             approval_id=body.approval_id,
         )
-        return NewEvent(type="effect.dispatched", run_id=report.run_id, attributes=attributes, content=content_text(body.content))
+        return NewEvent(type="effect.dispatched", run_id=report.run_id, attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event, report=report)
     return done.told(201, EffectChanged, effect_id=done.naming.of("eff"))
@@ -42,7 +41,7 @@ async def receipt(gateway: Gateway, call: Call, body: bodies.ReceiveReceipt) -> 
 
     def event(_: Naming) -> NewEvent:
         attributes = EffectAttributes(effect_id=effect_id, receipt_digest=body.receipt_digest, outcome=body.outcome)
-        return NewEvent(type="effect.receipt_accepted", run_id=report.run_id, attributes=attributes, content=content_text(body.content))
+        return NewEvent(type="effect.receipt_accepted", run_id=report.run_id, attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event, report=report)
     return done.told(200, EffectChanged, effect_id=effect_id)
@@ -55,7 +54,7 @@ async def reconcile(gateway: Gateway, call: Call, body: bodies.ReconcileEffect) 
         attributes = EffectAttributes(
             effect_id=effect_id, evidence_kind=body.evidence_kind, outcome=body.outcome, receipt_digest=body.receipt_digest
         )
-        return NewEvent(type="effect.reconciled", attributes=attributes, content=content_text(body.content))
+        return NewEvent(type="effect.reconciled", attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event, report=call.report())
     return done.told(200, EffectChanged, effect_id=effect_id)

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from connectors.gateway import fields as f
-from connectors.gateway.answers import Sequence, when
+from connectors.edge import fields as f
+from connectors.gateway.answers import Sequence
 from connectors.gateway.views import ContentGap, gap_of
 from streams.custody.sealing import OMITTED_CODE, Sealer
 from streams.graph.items import Edge, Gap, Graph, Node, NodeContent
@@ -125,10 +125,10 @@ def _contents(nodes: Iterable[Node]) -> Iterable[NodeContent]:
 def _node(node: Node, session_id: str, closed: dict[KeyReference, str]) -> NodeView:
     return NodeView(
         **{name: getattr(node, name) for name in _FIELDS},
-        occurred_at=None if node.occurred_at is None else when(node.occurred_at),
-        expires_at=None if node.expires_at is None else when(node.expires_at),
-        created_at=when(node.created_at),
-        changed_at=when(node.changed_at),
+        occurred_at=None if node.occurred_at is None else f.when(node.occurred_at),
+        expires_at=None if node.expires_at is None else f.when(node.expires_at),
+        created_at=f.when(node.created_at),
+        changed_at=f.when(node.changed_at),
         content=_content(node.content, session_id, closed),
         changed_content=_content(node.changed_content, session_id, closed),
     )

@@ -4,9 +4,8 @@ from datetime import datetime
 
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.gateway import fields as f
-from connectors.gateway.answers import Answer, Changed, microseconds_of
-from connectors.gateway.bodies import content_text
+from connectors.edge import fields as f
+from connectors.gateway.answers import Answer, Changed
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one
 from connectors.gateway.route import Route
@@ -34,7 +33,7 @@ async def open_wait(gateway: Gateway, call: Call, body: bodies.OpenWait) -> Answ
     def event(naming: Naming) -> NewEvent:
         attributes = WaitAttributes(wait_id=naming.of("wait"), kind=body.kind, expires_at=_us(body.expires_at), reason=body.reason)
         return NewEvent(
-            type="wait.opened", run_id=None if report is None else report.run_id, attributes=attributes, content=content_text(body.content)
+            type="wait.opened", run_id=None if report is None else report.run_id, attributes=attributes, content=f.content_text(body.content)
         )
 
     done = await append_one(gateway, call, event, report=report)
@@ -46,7 +45,7 @@ async def answer_wait(gateway: Gateway, call: Call, body: bodies.AnswerWait) -> 
 
     def event(_: Naming) -> NewEvent:
         return NewEvent(
-            type="wait.answered", actor=body.actor, attributes=WaitAttributes(wait_id=wait_id), content=content_text(body.content)
+            type="wait.answered", actor=body.actor, attributes=WaitAttributes(wait_id=wait_id), content=f.content_text(body.content)
         )
 
     done = await append_one(gateway, call, event)
@@ -62,7 +61,7 @@ async def request_approval(gateway: Gateway, call: Call, body: bodies.RequestApp
             type="approval.requested",
             run_id=None if report is None else report.run_id,
             attributes=attributes,
-            content=content_text(body.content),
+            content=f.content_text(body.content),
         )
 
     done = await append_one(gateway, call, event, report=report)
@@ -74,7 +73,7 @@ async def decide_approval(gateway: Gateway, call: Call, body: bodies.DecideAppro
 
     def event(_: Naming) -> NewEvent:
         attributes = ApprovalAttributes(approval_id=approval_id, action_digest=body.action_digest, decision=body.decision)
-        return NewEvent(type=f"approval.{body.decision}", actor=body.actor, attributes=attributes, content=content_text(body.content))
+        return NewEvent(type=f"approval.{body.decision}", actor=body.actor, attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event)
     return done.told(200, ApprovalChanged, approval_id=approval_id)
@@ -84,14 +83,14 @@ async def steer(gateway: Gateway, call: Call, body: bodies.Steer) -> Answer:
     def event(_: Naming) -> NewEvent:
         attributes = SteeringAttributes(kind=body.kind, target_run_id=body.target_run_id)
         return NewEvent(
-            type="steering.applied", run_id=body.target_run_id, actor=body.actor, attributes=attributes, content=content_text(body.content)
+            type="steering.applied", run_id=body.target_run_id, actor=body.actor, attributes=attributes, content=f.content_text(body.content)
         )
 
     return (await append_one(gateway, call, event)).told(201, Changed)
 
 
 def _us(moment: datetime | None) -> int | None:
-    return None if moment is None else microseconds_of(moment)
+    return None if moment is None else f.microseconds_of(moment)
 
 
 ROUTES = (

@@ -1,107 +1,70 @@
-"""Limits that are looked at before anything is done: rate of a key, depth and text of a JSON body."""
+"""The gateway's own limits, read from the environment once. Every variable starts with SESSION_STREAMS_GATEWAY_."""
 
-import json
-import re
-import time
-from collections.abc import Callable
-from typing import Final
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from streams.errors import Invalid, Overloaded, Retriable
+from streams.settings import read_fields
 
-_BRACKETS: Final = b'"[]{}'
-_ALIKE: Final = bytes.maketrans(b"{}", b"[]")
-_OTHERS: Final = bytes(sorted(set(range(256)) - set(_BRACKETS)))
-_ESCAPE: Final = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+_PREFIX = "SESSION_STREAMS_GATEWAY_"
 
 
-class RateLimit:
-    """A token bucket for each key. `take` raises `Retriable` (request.rate_limited) with the time to wait."""
+@dataclass(frozen=True, kw_only=True)
+class GatewayLimits:
+    """Sizes in bytes, times end in their unit."""
 
-    def __init__(self, per_s: float, burst: int, *, clock: Callable[[], float] = time.monotonic, keys_max: int = 10_000) -> None:
-        self._per_s, self._burst, self._clock, self._keys_max = per_s, float(burst), clock, keys_max
-        self._buckets: dict[str, tuple[float, float]] = {}
+    body_bytes_max: int = 9 * 1024 * 1024
+    """Of a request: 8 MiB of content and its structure. More is refused before it is read."""
+    events_max: int = EVENTS_MAX
+    """Of one append."""
+    json_depth_max: int = JSON_DEPTH_MAX
+    header_bytes_max: int = 32 * 1024
+    header_timeout_s: float = 10.0
+    """From a connection, or the first byte of a further request, to the end of its headers."""
+    body_timeout_s: float = 30.0
+    """Longest silence within a body."""
+    requests_per_s: float = 2000.0
+    """Of one key, over time; `requests_burst` at once."""
+    requests_burst: int = 4000
+    commands_max: int = 2048
+    """Under way at once; what comes beyond is refused."""
+    commands_bytes_max: int = 64 * 1024 * 1024
+    reads_max: int = 1024
+    """Read requests under way at once."""
+    followers_max: int = 512
+    """Open event streams."""
+    exports_max: int = 32
+    """Under way at once."""
+    export_patience_s: float = 20.0
+    """How long an export that has begun waits for an owner of its session."""
+    export_stall_s: float = 60.0
+    """How long an export waits for a caller who does not read."""
+    heartbeat_s: float = 10.0
+    """Silence on an event stream before a comment is sent, and how often its key is looked at again."""
+    position_wait_s: float = 5.0
+    """How long a read waits for the position it was given."""
+    page_bytes_max: int = 4 * 1024 * 1024
+    """Of sealed events in one page."""
+    facts_max: int = 100_000
+    """Sessions whose workspace, subject and policy are remembered."""
+    graphs_max: int = 8
+    """Answers of graphs under way at once."""
+    graph_items_max: int = 20_000
+    """Nodes, edges and gaps of a whole graph; what is larger is read in parts."""
+    graph_around_max: int = 500
+    """Nodes of a neighbourhood."""
+    graph_events_max: int = 200_000
+    """Folded for a graph as it was."""
+    graph_fold_s: float = 20.0
+    """How long folding them may take."""
+    graph_drawn_nodes_max: int = 2000
+    graph_drawn_edges_max: int = 6000
+    graph_layout_s: float = 5.0
+    """How long laying out a drawing may take."""
+    threads: int = 16
+    """For the keyring, whose writes wait for the disk together, and for large bodies."""
 
-    def take(self, key: str) -> None:
-        now = self._clock()
-        tokens, since = self._buckets.get(key, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - since) * self._per_s)
-        if tokens < 1:
-            raise Retriable("more requests than this key may make", code="request.rate_limited", retry_after_s=(1 - tokens) / self._per_s)
-        if len(self._buckets) >= self._keys_max and key not in self._buckets:
-            # A bucket that has had time to fill is as good as none.
-            full_s = self._burst / self._per_s
-            self._buckets = {name: bucket for name, bucket in self._buckets.items() if now - bucket[1] < full_s}
-        self._buckets[key] = (tokens - 1, now)
-
-
-class Budget:
-    """A bound on something that is under way at once. `take` raises `Overloaded`; whoever took gives back."""
-
-    def __init__(self, limit: int, what: str) -> None:
-        self.limit, self.what, self.taken = limit, what, 0
-
-    def take(self, amount: int = 1) -> None:
-        if self.taken + amount > self.limit:
-            raise Overloaded(f"too many {self.what} are under way")
-        self.taken += amount
-
-    def give_back(self, amount: int = 1) -> None:
-        self.taken -= amount
-
-
-def depth_exceeds(text: bytes, limit: int) -> bool:
-    """Whether arrays and objects nest deeper than `limit` levels, or some do not match."""
-    if text.count(b"[") + text.count(b"{") <= limit:
-        return False
-    if b"\\" in text:
-        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Objects and arrays look alike from here on; which closes which is the parser's.
-    outside = b"".join(text.translate(_ALIKE, _OTHERS).split(b'"')[::2])
-    for _ in range(limit):
-        # Takes away the innermost level of every branch at once.
-        peeled = outside.replace(b"[]", b"")
-        if len(peeled) == len(outside):
-            break
-        outside = peeled
-    return bool(outside)
-
-
-def check_text(text: bytes, depth_max: int, place: str = "") -> None:
-    """That `text` is UTF-8, free of lone surrogates and not too deep; the rest is the parser's.
-
-    Raises `Invalid`: request.malformed, or request.invalid naming the field that holds the surrogate.
-    """
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        raise Invalid(f"{place}not UTF-8 at byte {error.start}", code="request.malformed") from error
-    if depth_exceeds(text, depth_max):
-        raise Invalid(f"{place}nested deeper than {depth_max} levels, or brackets that do not match", code="request.malformed")
-    if (b"\\ud" in text or b"\\uD" in text) and any(match[1] for match in _ESCAPE.finditer(text)):
-        raise Invalid(f"{place}{_surrogate_path(text)}: a lone surrogate is no character")
-
-
-def _surrogate_path(text: bytes) -> str:
-    """Where the first lone surrogate stands. Only field names that are plain ASCII words are told."""
-    try:
-        waiting: list[tuple[str, object]] = [("$", json.loads(text))]
-    except (ValueError, RecursionError):
-        return "$"
-    while waiting:
-        path, value = waiting.pop()
-        if isinstance(value, str) and _is_lone(value):
-            return path
-        if isinstance(value, dict):
-            if any(_is_lone(name) for name in value):
-                return f"{path} (a field name)"
-            named = [
-                (f"{path}.{name}" if re.fullmatch(r"[A-Za-z0-9_]{1,40}", name) else f"{path}[...]", item) for name, item in value.items()
-            ]
-            waiting.extend(reversed(named))
-        elif isinstance(value, list):
-            waiting.extend(reversed([(f"{path}[{index}]", item) for index, item in enumerate(value)]))
-    return "$"
-
-
-def _is_lone(text: str) -> bool:
-    return any(0xD800 <= ord(character) <= 0xDFFF for character in text)
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "GatewayLimits":
+        """Raises `Misconfigured` naming the variable that cannot be read."""
+        return cls(**read_fields(cls, _PREFIX, environment))  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from connectors.gateway import problems
-from connectors.gateway import fields as f
+from connectors.edge import fields as f
 from connectors.gateway.answers import JSON, PositionText
 from connectors.gateway.route import Route
 

@@ -11,11 +11,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from connectors.gateway.problems import answer_to
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from streams.errors import Invalid
 
 
-def bounded_protocol(limits: GatewaySettings) -> type[HttpToolsProtocol]:
+def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
     """A protocol class for uvicorn that closes connections whose headers are too slow or too large."""
 
     class BoundedProtocol(HttpToolsProtocol):

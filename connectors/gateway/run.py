@@ -11,11 +11,11 @@ from connectors.edge.compose import CommandComposer
 from connectors.edge.keys import KeyTable
 from connectors.edge.submit import Submitter, new_reply_to
 from connectors.gateway.app import GatewayApplication
-from connectors.gateway.graph_owners import GraphOwnerClient
-from connectors.gateway.owners import OwnerClient
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
+from connectors.owner.graph_owners import GraphOwners
+from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
 from connectors.web import WebServer
 from streams.custody.sealing import Sealer
@@ -64,14 +64,14 @@ def run_gateway(
     port: int,
     stop: threading.Event,
     *,
-    limits: GatewaySettings | None = None,
+    limits: GatewayLimits | None = None,
     on_listening: Callable[[int], None] | None = None,
 ) -> None:
     """Serves until `stop` is set. Port 0 takes a free one; `on_listening` is told which.
 
     Raises `Misconfigured` (address, topics, keyring), `BrokerUnavailable` at start, and `Fatal` where a part of it ended.
     """
-    bounds = limits or GatewaySettings.from_environment()
+    bounds = limits or GatewayLimits.from_environment()
     verify(settings)
     with ExitStack() as stack:
         keyring = open_local_keyring(settings.data_dir / "keyring")
@@ -100,7 +100,7 @@ def run_gateway(
                 commands, reply_to, timeout_s=settings.request_timeout_s,
                 commands_max=bounds.commands_max, bytes_max=bounds.commands_bytes_max,
             )  # fmt: skip
-            owners, graph_owners = OwnerClient(settings, token), GraphOwnerClient(settings, token)
+            owners, graph_owners = ProjectorOwners(settings, token), GraphOwners(settings, token)
             gateway = Gateway(
                 settings=settings,
                 limits=bounds,

@@ -5,9 +5,8 @@ A worker proves itself by the header `Session-Streams-Report`; who may report wh
 
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.gateway import fields as f
-from connectors.gateway.answers import Answer, Changed, when
-from connectors.gateway.bodies import content_text
+from connectors.edge import fields as f
+from connectors.gateway.answers import Answer, Changed
 from connectors.gateway.call import Call
 from connectors.gateway.changes import Done, append_one, report_of
 from connectors.gateway.route import Route
@@ -53,7 +52,7 @@ async def open_run(gateway: Gateway, call: Call, body: bodies.OpenRun) -> Answer
             actor=body.actor,
             links=() if body.parent_run_id is None else (Link("parent_run", body.parent_run_id),),
             attributes=attributes,
-            content=content_text(body.content),
+            content=f.content_text(body.content),
         )
 
     done = await append_one(gateway, call, event)
@@ -80,7 +79,7 @@ async def ready(gateway: Gateway, call: Call, body: bodies.ReadyAttempt) -> Answ
     report = report_of(call)
 
     def event(_: Naming) -> NewEvent:
-        return NewEvent(type="attempt.ready", run_id=report.run_id, content=content_text(body.content))
+        return NewEvent(type="attempt.ready", run_id=report.run_id, content=f.content_text(body.content))
 
     return _granted(await append_one(gateway, call, event, report=report))
 
@@ -90,7 +89,7 @@ async def fail(gateway: Gateway, call: Call, body: bodies.FailAttempt) -> Answer
 
     def event(_: Naming) -> NewEvent:
         attributes = AttemptAttributes(reason=body.reason)
-        return NewEvent(type="attempt.failed", run_id=report.run_id, attributes=attributes, content=content_text(body.content))
+        return NewEvent(type="attempt.failed", run_id=report.run_id, attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event, report=report)
     return done.told(200, RunChanged, run_id=report.run_id)
@@ -101,7 +100,7 @@ async def complete(gateway: Gateway, call: Call, body: bodies.CompleteRun) -> An
 
     def event(_: Naming) -> NewEvent:
         attributes = RunAttributes(outcome=body.outcome, reward=body.reward, reason=body.reason)
-        return NewEvent(type=f"run.{body.result}", run_id=report.run_id, attributes=attributes, content=content_text(body.content))
+        return NewEvent(type=f"run.{body.result}", run_id=report.run_id, attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event, report=report)
     return done.told(200, RunChanged, run_id=report.run_id)
@@ -112,7 +111,7 @@ async def cancel(gateway: Gateway, call: Call, body: bodies.CancelRun) -> Answer
 
     def event(_: Naming) -> NewEvent:
         return NewEvent(
-            type="run.cancelled", run_id=run_id, attributes=RunAttributes(reason=body.reason), content=content_text(body.content)
+            type="run.cancelled", run_id=run_id, attributes=RunAttributes(reason=body.reason), content=f.content_text(body.content)
         )
 
     done = await append_one(gateway, call, event)
@@ -129,7 +128,7 @@ def _granted(done: Done) -> Answer:
         run_id=grant.run_id,
         generation=grant.generation,
         native_task_id=grant.native_task_id,
-        lease_expires_at=when(grant.lease_expires_at),
+        lease_expires_at=f.when(grant.lease_expires_at),
     )
 
 

@@ -12,24 +12,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from connectors.edge.compose import CommandComposer, Naming, NewEvent, SessionFacts
+from connectors.edge.compose import CommandComposer, Naming, NewEvent, SessionFacts, facts_of_row
+from connectors.edge.dead_letters import DeadLetters
 from connectors.edge.keys import KeyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
-from connectors.gateway.limits import Budget, RateLimit
+from connectors.gateway.guards import Budget, RateLimit
 from connectors.gateway.metrics import Metrics
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from streams.clock import now_us
 from streams.custody.sealing import Sealer
-from streams.errors import Retriable, StreamsError
+from streams.errors import StreamsError
 from streams.log.position import Position
 from streams.log.topics import Topics
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
 from streams.query.pages import EventsPage, SessionsPage
 from streams.session.commands import Kind, Report
-from streams.session.dead_letters import DeadLetter
 from streams.session.outcomes import ACCEPTED, Outcome
 from streams.settings import Settings
 
@@ -40,7 +40,7 @@ INLINE_BYTES_MAX: Final = 32 * 1024
 
 
 class Owners(Protocol):
-    """What `connectors.gateway.owners.OwnerClient` offers. All raise `Retriable`s, `NotFound` and `Invalid`."""
+    """What `connectors.owner.projector_owners.ProjectorOwners` offers. All raise `Retriable`s, `NotFound` and `Invalid`."""
 
     async def session(self, workspace_id: str, session_id: str, *, position: Position | None = None, wait_s: float = 5.0) -> SessionRow: ...
 
@@ -56,18 +56,12 @@ class Owners(Protocol):
 
 
 class GraphOwners(Protocol):
-    """What `connectors.gateway.graph_owners.GraphOwnerClient` offers, and raises."""
+    """What `connectors.owner.graph_owners.GraphOwners` offers, and raises."""
 
     async def graph(
         self, workspace_id: str, session_id: str, *, node_id: str | None, depth: int, nodes_max: int, items_max: int,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> GraphPage: ...  # fmt: skip
-
-
-class DeadLetters(Protocol):
-    """What `streams.log.requests.CommandLog` offers. `on_done` comes from another thread."""
-
-    def send_dead_letter(self, letter: DeadLetter, key: str, on_done: Callable[[StreamsError | None], None]) -> None: ...
 
 
 class Refused(Exception):
@@ -97,25 +91,12 @@ class FactsCache:
             self._entries.popitem(last=False)
 
 
-def facts_of_row(row: SessionRow) -> SessionFacts:
-    """Raises `Retriable` for a session whose pinned policy is not known: nothing is sealed for it."""
-    if row.policy_mode is None or row.content_window_days is None:
-        raise Retriable(f"the policy of session {row.session_id} is not known", code="service.unavailable")
-    return SessionFacts(
-        session_id=row.session_id,
-        workspace_id=row.workspace_id,
-        subject_id=row.subject_id,
-        policy_mode=row.policy_mode,
-        content_window_days=row.content_window_days,
-    )
-
-
 @dataclass(kw_only=True)
 class Gateway:
     """Belongs to one event loop."""
 
     settings: Settings
-    limits: GatewaySettings
+    limits: GatewayLimits
     keys: KeyTable
     composer: CommandComposer
     submitter: Submitter

@@ -2,15 +2,14 @@
 
 from msgspec import Struct
 
-from connectors.edge.compose import Naming, NewEvent, SessionFacts
+from connectors.edge.compose import Naming, NewEvent, SessionFacts, facts_of_row
 from connectors.gateway import bodies
-from connectors.gateway import fields as f
-from connectors.gateway.answers import Answer, Changed, PositionText, Sequence, plain, told, when
-from connectors.gateway.bodies import content_text
+from connectors.edge import fields as f
+from connectors.gateway.answers import Answer, Changed, PositionText, Sequence, plain, told
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one
 from connectors.gateway.route import Route
-from connectors.gateway.service import Gateway, facts_of_row
+from connectors.gateway.service import Gateway
 from streams.errors import NotPermitted
 from streams.projections.sessions import SessionRow
 from streams.session.events import SessionAttributes
@@ -70,8 +69,8 @@ def session_view(gateway: Gateway, row: SessionRow) -> SessionView:
         policy=Policy(row.policy_mode, row.content_window_days),  # type: ignore[arg-type]
         sequence=row.sequence,
         position=gateway.position_text(row.session_id, row.last_command_offset),
-        created_at=when(row.created_at),
-        last_accepted_at=when(row.last_accepted_at),
+        created_at=f.when(row.created_at),
+        last_accepted_at=f.when(row.last_accepted_at),
         counts=row.counts,
         source=None if source is None else SourceView(source.kind, source.index, source.digest),
     )
@@ -98,7 +97,7 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> An
     attributes = SessionAttributes(origin=body.origin, policy_mode=facts.policy_mode, content_window_days=facts.content_window_days)
 
     def events(_: Naming) -> list[NewEvent]:
-        return [NewEvent(type="session.created", attributes=attributes, content=content_text(body.metadata))]
+        return [NewEvent(type="session.created", attributes=attributes, content=f.content_text(body.metadata))]
 
     outcome, _, _ = await gateway.carry_out(call, facts, events, importing=importing)
     if outcome.repeated:
@@ -120,7 +119,7 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> An
 async def close(gateway: Gateway, call: Call, body: bodies.CloseSession) -> Answer:
     attributes = SessionAttributes(reason=body.reason)
     done = await append_one(
-        gateway, call, lambda _: NewEvent(type="session.closed", attributes=attributes, content=content_text(body.content))
+        gateway, call, lambda _: NewEvent(type="session.closed", attributes=attributes, content=f.content_text(body.content))
     )
     return done.told(200, Changed)
 

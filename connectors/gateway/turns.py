@@ -2,9 +2,8 @@
 
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.gateway import fields as f
+from connectors.edge import fields as f
 from connectors.gateway.answers import Answer, Changed
-from connectors.gateway.bodies import content_text
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one
 from connectors.gateway.route import Route
@@ -23,7 +22,7 @@ class TurnChanged(Changed, kw_only=True, forbid_unknown_fields=True):
 async def open_thread(gateway: Gateway, call: Call, body: bodies.OpenThread) -> Answer:
     def event(naming: Naming) -> NewEvent:
         attributes = ThreadAttributes(kind=body.kind, parent_thread_id=body.parent_thread_id)
-        return NewEvent(type="thread.opened", thread_id=naming.of("sthr"), attributes=attributes, content=content_text(body.content))
+        return NewEvent(type="thread.opened", thread_id=naming.of("sthr"), attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event)
     return done.told(201, ThreadOpened, thread_id=done.naming.of("sthr"))
@@ -32,7 +31,7 @@ async def open_thread(gateway: Gateway, call: Call, body: bodies.OpenThread) -> 
 async def start_turn(gateway: Gateway, call: Call, body: bodies.StartTurn) -> Answer:
     def event(naming: Naming) -> NewEvent:
         return NewEvent(
-            type="turn.started", turn_id=naming.of("turn"), thread_id=body.thread_id, actor=body.actor, content=content_text(body.content)
+            type="turn.started", turn_id=naming.of("turn"), thread_id=body.thread_id, actor=body.actor, content=f.content_text(body.content)
         )
 
     done = await append_one(gateway, call, event)
@@ -44,7 +43,7 @@ async def complete_turn(gateway: Gateway, call: Call, body: bodies.CompleteTurn)
 
     def event(_: Naming) -> NewEvent:
         attributes = TurnAttributes(outcome=body.outcome)
-        return NewEvent(type="turn.completed", turn_id=turn_id, attributes=attributes, content=content_text(body.content))
+        return NewEvent(type="turn.completed", turn_id=turn_id, attributes=attributes, content=f.content_text(body.content))
 
     done = await append_one(gateway, call, event)
     return done.told(200, TurnChanged, turn_id=turn_id)

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
-from connectors.gateway import fields as f
-from connectors.gateway.answers import PositionText, when
+from connectors.edge import fields as f
+from connectors.gateway.answers import PositionText
 from connectors.gateway.answers import Sequence as SequenceNumber
 from connectors.gateway.service import Gateway
 from streams.errors import ContentUnavailable
@@ -108,8 +108,8 @@ def _view(gateway: Gateway, event: Event, content: bytes | ContentUnavailable | 
         command_id=event.command_id,
         position=f"{prefix}{event.command_offset}",
         command_last=event.command_last,
-        occurred_at=None if event.occurred_at is None else when(event.occurred_at),
-        accepted_at=when(event.accepted_at),
+        occurred_at=None if event.occurred_at is None else f.when(event.occurred_at),
+        accepted_at=f.when(event.accepted_at),
         links=[LinkView(link.relation, link.id) for link in event.links],
         attributes=UNSET if event.attributes is None else _attributes(event.attributes),
         content_state=sealed.state,
@@ -125,7 +125,7 @@ def _view(gateway: Gateway, event: Event, content: bytes | ContentUnavailable | 
 def _attributes(attributes: Attributes) -> dict[str, Any]:
     given = {name: value for name, value in structs.asdict(attributes).items() if value is not None}
     for name in f.TIMES & given.keys():
-        given[name] = when(given[name])
+        given[name] = f.when(given[name])
     return given
 
 

@@ -10,8 +10,9 @@ Bounds: the body of a question (64 KiB), the length and bytes of a page, the tim
 import asyncio
 import hmac
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -46,21 +47,14 @@ _log = structlog.get_logger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Applied(Protocol):
-    """What every owner answers."""
-
-    async def applied(self, position: Position, *, wait_s: float) -> None: ...
-
-
 class InternalApplication:
     """Serves questions in its own loop, to which it binds `freshness` at start-up. Derived classes bring the questions."""
 
     role = ROLE
 
-    def __init__(self, token: str, applied: Applied, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
+    def __init__(self, token: str, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
         """`joined`: whether the process has its place in the group yet."""
         self._token = token.encode()
-        self._waits = applied
         self._freshness = freshness
         self._tables = tables
         self._joined = joined
@@ -95,7 +89,8 @@ class InternalApplication:
 
     async def _applied(self, body: bytes, receive: Receive) -> object:
         question = _decoded(body, _applied_decoder)
-        await self._waits.applied(Position.parse(question.position), wait_s=_waited(question.wait_s))
+        position = Position.parse(question.position)
+        await self._freshness.ready(position.partition, position, time.monotonic() + _waited(question.wait_s))
         return None
 
     async def _operations(self, path: str, send: Send) -> None:
@@ -132,7 +127,7 @@ class OwnerApplication(InternalApplication):
     """Of a projector: sessions, listings, events."""
 
     def __init__(self, token: str, reads: Reads, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
-        super().__init__(token, reads, freshness, tables, joined)
+        super().__init__(token, freshness, tables, joined)
         self._reads = reads
         self._questions |= {
             PREFIX + "session": self._session,
@@ -180,7 +175,7 @@ class GraphApplication(InternalApplication):
     role = GRAPH_ROLE
 
     def __init__(self, token: str, reads: GraphReads, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
-        super().__init__(token, reads, freshness, tables, joined)
+        super().__init__(token, freshness, tables, joined)
         self._reads = reads
         self._questions[PREFIX + "graph"] = self._graph
 

@@ -6,7 +6,6 @@ the broker and the keyring; reads are answered by the owners, as for a gateway.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -16,37 +15,35 @@ import msgspec
 from msgspec import UNSET, Raw, structs
 
 from connectors.edge.compose import CommandComposer, Composed, Incoming, NewEvent, SessionFacts
+from connectors.edge.dead_letters import DeadLetters, Unread, deliver, seal_unread
 from connectors.edge.keys import KeyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter, new_reply_to
 from connectors.gateway.append import parse_events, resolved
 from connectors.gateway.call import NDJSON
-from connectors.gateway.owners import OwnerClient
-from connectors.gateway.service import DeadLetters, Owners, facts_of_row
-from connectors.gateway.settings import GatewaySettings
+from connectors.owner.projector_owners import ProjectorOwners
+from connectors.gateway.service import Owners, facts_of_row
+from connectors.gateway.limits import GatewayLimits
 from connectors.owner.token import internal_token
 from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionBody, SessionRow
 from streams.clock import now_us
-from streams.custody.dead_letters import Address, Letter, seal_dead_letter
-from streams.custody.sealing import Sealer, content_expiry_day
+from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
-from streams.errors import BrokerUnavailable, ContentUnavailable, OutcomeUnknown, Retriable, StreamsError
+from streams.errors import ContentUnavailable, OutcomeUnknown, StreamsError
 from streams.log.follower import CompactedFollower
 from streams.log.position import Position
 from streams.log.record import decode_event
 from streams.log.requests import CommandLog, OutcomeFollower
 from streams.log.topics import Topics, verify
 from streams.projections.sessions import SessionRow as StoredRow
-from streams.session.dead_letters import DeadLetter
 from streams.session.events import Event, SessionAttributes
 from streams.session.outcomes import ACCEPTED, Outcome, Rejected
 from streams.settings import Settings
 
 _ROLE = "importer"
-_KEPT_DAYS = 90
 _READ_WAIT_S = 5.0
 _PAGE_BYTES = 8 * 1024 * 1024
-_LIMITS = GatewaySettings()
+_LIMITS = GatewayLimits()
 
 
 class Submits(Protocol):
@@ -130,28 +127,17 @@ class DirectTransport:
 
     async def dead_letter(self, session_id: str, key: str, letter: DeadLetterBody) -> None:
         del key  # Stored at least once: the topic does not tell a repeat.
-        loop = asyncio.get_running_loop()
-        stored: asyncio.Future[None] = loop.create_future()
-
-        def settle(error: StreamsError | None) -> None:
-            if stored.done():
-                return
-            if error is None:
-                stored.set_result(None)
-            else:
-                stored.set_exception(error if isinstance(error, Retriable) else BrokerUnavailable(error.detail))
-
-        def settle_from_thread(error: StreamsError | None) -> None:
-            # The delivery thread may outlive the loop by a moment; then nobody waits any more.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(settle, error)
-
-        sealed = await asyncio.to_thread(self._sealed, session_id, letter)
-        self._letters.send_dead_letter(sealed, session_id, settle_from_thread)
-        try:
-            await asyncio.wait_for(stored, self._settings.request_timeout_s)
-        except TimeoutError:
-            raise BrokerUnavailable("the dead letter was not stored in time") from None
+        unread = Unread(
+            workspace_id=self._principal.workspace_id,
+            session_id=session_id,
+            source_kind=letter.source_kind,
+            source_index=letter.source_index,
+            reason=letter.reason,
+            place=letter.place,
+            record=letter.record,
+        )
+        sealed = await asyncio.to_thread(seal_unread, self._sealer, unread, now_us())
+        await deliver(self._letters, sealed, session_id, self._settings.request_timeout_s)
 
     def _new_facts(self, incoming: Incoming, subject: str | None) -> SessionFacts:
         return SessionFacts(
@@ -179,23 +165,6 @@ class DirectTransport:
     async def _row(self, session_id: str) -> StoredRow:
         return await self._owners.session(
             self._principal.workspace_id, session_id, position=self._positions.get(session_id), wait_s=_READ_WAIT_S
-        )
-
-    def _sealed(self, session_id: str, letter: DeadLetterBody) -> DeadLetter:
-        now, workspace_id = now_us(), self._principal.workspace_id
-        address = Address(content_expiry_day(now, _KEPT_DAYS), letter.source_kind, None, letter.source_index, workspace_id)
-        sealed = seal_dead_letter(self._sealer, address, Letter(key=None, value=letter.record, place=letter.place))
-        return DeadLetter(
-            origin=address.origin,
-            offset=address.offset,
-            session_id=session_id,
-            workspace_id=workspace_id,
-            reason=letter.reason,
-            detail="met by a source",
-            recorded_at=now,
-            key_day=sealed.key_day,
-            ciphertext=sealed.ciphertext,
-            digest=sealed.digest,
         )
 
 
@@ -241,7 +210,7 @@ async def direct_transport(settings: Settings, api_key: str) -> AsyncIterator[Di
         reply_to, handed_on = new_reply_to(settings.instance), _Outcomes()
         outcomes = OutcomeFollower(settings, _ROLE, reply_to, handed_on)
         stack.callback(outcomes.close)
-        owners = OwnerClient(settings, internal_token(settings.data_dir))
+        owners = ProjectorOwners(settings, internal_token(settings.data_dir))
         stack.callback(owners.close)
         handed_on.submitter = submitter = Submitter(commands, reply_to, timeout_s=settings.request_timeout_s)
         sealer = Sealer(keyring, cache_seconds=settings.lease_s)

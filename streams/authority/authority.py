@@ -16,7 +16,7 @@ import structlog
 
 from streams.authority import memory
 from streams.authority.items import StepItems
-from streams.custody.dead_letters import Address, Letter, seal_dead_letter
+from streams.custody.dead_letters import Address, Letter, dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import RecordUnreadable
 from streams.log.partitioner import partition_of
@@ -34,7 +34,6 @@ from streams.log.topics import DEAD_LETTER_DAYS, Topics
 from streams.loop.step import Step
 from streams.session import chain
 from streams.session.commands import Command
-from streams.session.dead_letters import DeadLetter
 from streams.session.decide import AUTHORITY, Decision, decide
 from streams.session.events import Draft
 from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
@@ -137,19 +136,13 @@ class SessionAuthority:
         reason, _, detail = error.detail.partition(": ")
         _log.error("dead_letter", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason)
         day = content_expiry_day(step.now, DEAD_LETTER_DAYS)
-        sealed = seal_dead_letter(
-            self._sealer, Address(day, record.topic, record.partition, record.offset), Letter(key=record.key, value=record.value)
-        )
-        letter = DeadLetter(
-            origin=record.topic,
-            partition=record.partition,
-            offset=record.offset,
+        letter = dead_letter(
+            self._sealer,
+            Address(day, record.topic, record.partition, record.offset),
+            Letter(key=record.key, value=record.value),
             reason=reason,
             detail=detail,
             recorded_at=step.now,
-            key_day=day,
-            ciphertext=sealed.ciphertext,
-            digest=sealed.digest,
         )
         step.produce(self._deadletter, step.partition, record.key or b"none", encode_dead_letter(letter))
 

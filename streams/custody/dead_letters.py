@@ -18,6 +18,7 @@ from msgspec import Struct
 from streams.custody.keyring import SecretRef
 from streams.custody.sealing import EXPIRED, UNREADABLE, Sealer, day_end_us, length_prefixed, open_bytes, seal_bytes
 from streams.errors import ContentUnavailable
+from streams.session.dead_letters import DeadLetter
 
 UNKNOWN_WORKSPACE: Final = "ws_" + "0" * 32
 """Stands for the workspace of a record that does not tell one."""
@@ -68,6 +69,29 @@ def seal_dead_letter(sealer: Sealer, address: Address, letter: Letter) -> Sealed
     body = b"".join(_ABSENT if part is None else length_prefixed(part) for part in parts)
     ciphertext, digest = seal_bytes(key, aad=dead_letter_aad(address), nonce=os.urandom(12), salt=os.urandom(16), json_text=body)
     return SealedLetter(address.key_day, ciphertext, digest)
+
+
+def dead_letter(
+    sealer: Sealer, address: Address, letter: Letter, *, reason: str, detail: str, recorded_at: int, session_id: str | None = None
+) -> DeadLetter:
+    """The record for the topic: the letter sealed, beside it what may be known. `recorded_at` in microseconds.
+
+    Raises what `seal_dead_letter` raises.
+    """
+    sealed = seal_dead_letter(sealer, address, letter)
+    return DeadLetter(
+        origin=address.origin,
+        partition=address.partition,
+        offset=address.offset,
+        session_id=session_id,
+        workspace_id=address.workspace_id,
+        reason=reason,
+        detail=detail,
+        recorded_at=recorded_at,
+        key_day=sealed.key_day,
+        ciphertext=sealed.ciphertext,
+        digest=sealed.digest,
+    )
 
 
 def open_dead_letter(sealer: Sealer, address: Address, *, ciphertext: bytes, digest: bytes) -> Letter:

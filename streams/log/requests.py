@@ -22,6 +22,9 @@ from streams.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
+OnDone = Callable[[StreamsError | None], None]
+"""Called once with None, or with what went wrong."""
+
 
 class CommandLog:
     """Sends commands (and the edge's own dead letters). A thread serves deliveries; every method is thread-safe."""
@@ -40,13 +43,13 @@ class CommandLog:
     def partition_of(self, session_id: str) -> int:
         return partition_of(session_id.encode(), self._partitions)
 
-    def send(self, value: bytes, session_id: str, on_error: Callable[[StreamsError], None] | None = None) -> None:
-        """`on_error` is called from the delivery thread, where the broker did not take the command. Raises `Overloaded`."""
-        self._produce(self._commands, session_id.encode(), value, on_error)
+    def send(self, value: bytes, session_id: str, on_done: OnDone | None = None) -> None:
+        """`on_done` is called from the delivery thread: with None once the broker has the command. Raises `Overloaded`."""
+        self._produce("sending a command", self._commands, session_id.encode(), value, on_done)
 
-    def send_dead_letter(self, letter: DeadLetter, key: str, on_done: Callable[[StreamsError | None], None]) -> None:
-        """`on_done` is called from the delivery thread with None once the letter is stored."""
-        self._produce(self._deadletter, key.encode(), encode_dead_letter(letter), on_done, always=on_done)
+    def send_dead_letter(self, letter: DeadLetter, key: str, on_done: OnDone) -> None:
+        """`on_done` is called from the delivery thread: with None once the letter is stored. Raises `Overloaded`."""
+        self._produce("sending a dead letter", self._deadletter, key.encode(), encode_dead_letter(letter), on_done)
 
     def close(self) -> None:
         self._producer.flush(5)
@@ -54,27 +57,17 @@ class CommandLog:
         self._thread.join()
         self._producer.close()
 
-    def _produce(
-        self,
-        topic: str,
-        key: bytes,
-        value: bytes,
-        on_error: Callable[[StreamsError], None] | None,
-        always: Callable[[StreamsError | None], None] | None = None,
-    ) -> None:
+    def _produce(self, doing: str, topic: str, key: bytes, value: bytes, on_done: OnDone | None) -> None:
         def delivered(error: KafkaError | None, _: Message) -> None:
-            if error is not None:
-                if on_error is not None:
-                    on_error(translate(error, "sending a command"))
-            elif always is not None:
-                always(None)
+            if on_done is not None:
+                on_done(None if error is None else translate(error, doing))
 
         try:
             self._producer.produce(topic, value, key, partition_of(key, self._partitions), on_delivery=delivered)
         except BufferError as error:
-            raise Overloaded("too many commands wait for the broker") from error
+            raise Overloaded(f"{doing}: too many records wait for the broker") from error
         except KafkaException as error:
-            raise translate(error, "sending a command") from error
+            raise translate(error, doing) from error
 
     def _serve(self) -> None:
         while not self._closing.is_set():

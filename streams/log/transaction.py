@@ -15,12 +15,15 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from streams.errors import Fatal, TransactionAborted
 from streams.log.client import producer
 from streams.log.reader import Place
+from streams.log.watch import CallWatch
 from streams.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
 _ATTEMPT_S: Final = 5.0
 """One call's own time-out; the whole is bounded by the transaction's."""
+_NO_RETURN_S: Final = 2 * _ATTEMPT_S
+"""After that a call is one that never comes back, and the process ends."""
 
 
 class TransactionalProducer:
@@ -29,6 +32,7 @@ class TransactionalProducer:
     def __init__(self, settings: Settings, role: str) -> None:
         self.transactional_id = f"{settings.topic_prefix}{role}.{settings.instance}"
         self._deadline_s = settings.transaction_timeout_s
+        self._watch = CallWatch(role, _NO_RETURN_S)
         self._producer: Producer = producer(
             settings,
             role,
@@ -87,13 +91,15 @@ class TransactionalProducer:
 
     def close(self) -> None:
         """Drops what was not sent. An open transaction stays open: the next of this id, or its time-out, ends it."""
+        self._watch.close()
         self._producer.purge()
         self._producer.flush(1)
 
     def _call(self, doing: str, call: Callable[[], object], *, aborting: bool = False) -> bool:
         """Whether it was done; False: to be called again."""
         try:
-            call()
+            with self._watch.over(doing):
+                call()
         except KafkaException as error:
             if error.args[0].retriable() and not error.args[0].fatal():
                 return False

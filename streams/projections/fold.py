@@ -15,14 +15,12 @@ from msgspec import Struct
 
 from streams.errors import RecordUnreadable
 from streams.log.reader import Record
-from streams.log.record import decode_event
-from streams.projections.projection import Projection, Step, Unreadable
+from streams.projections.events import event_of, session_named
+from streams.projections.projection import BatchFold, Projection, Unreadable
 from streams.projections.sessions import SessionsView
-from streams.projections.tables import OwnedTable
-from streams.projections.transcript import TranscriptView
-from streams.session.events import Event
-from streams.session.ids import is_id
-from streams.store.table import Put
+from streams.projections.tables import OwnedTable, Tables
+from streams.projections.transcript import TranscriptView, any_set_aside
+from streams.store.table import Put, Table
 
 _log = structlog.get_logger(__name__)
 
@@ -41,6 +39,12 @@ class Applied(Struct, frozen=True):
     unreadable: int
 
 
+def take(tables: Tables, partition: int, store: Table) -> OwnedTable:
+    """Puts a store that this fold has written among `tables`, as far as the store itself says that it is."""
+    offsets = store.offsets()
+    return tables.add(partition, store, position=offsets.get(EVENTS, 0), commands=offsets.get(COMMANDS, 0), gaps=any_set_aside(store))
+
+
 class Fold:
     """The projections that share a table. The first one judges whether an event can follow what is there."""
 
@@ -54,23 +58,23 @@ class Fold:
 
     def apply(self, table: OwnedTable, records: Sequence[Record]) -> Applied:
         """Records of the table's partition in their order. Raises as `Store.write`."""
-        steps = [projection.begin(table.store) for projection in self._projections]
+        folds = [projection.begin(table.store) for projection in self._projections]
         sessions: set[str] = set()
         commands, unreadable = table.commands, 0
         for record in records:
             try:
-                event = _event(record)
-                for step in steps:
-                    step.apply(event, record)
+                event = event_of(record)
+                for fold in folds:
+                    fold.apply(event, record)
             except RecordUnreadable as error:
                 unreadable += 1
-                _set_aside(steps, record, error)
+                _set_aside(folds, record, error)
                 continue
             sessions.add(event.session_id)
             if event.command_last:
                 commands = event.command_offset + 1
         position = records[-1].offset + 1
-        table.store.write(_puts(steps), {EVENTS: position, COMMANDS: commands})
+        table.store.write(_puts(folds), {EVENTS: position, COMMANDS: commands})
         table.commands = commands
         table.unreadable += unreadable
         table.gaps = table.gaps or unreadable > 0
@@ -78,26 +82,16 @@ class Fold:
         return Applied(frozenset(sessions), len(records), unreadable)
 
 
-def _event(record: Record) -> Event:
-    if record.value is None:
-        raise RecordUnreadable("value.absent", code="value.absent")
-    event = decode_event(record.value)
-    if record.key is None or record.key.decode("ascii", "replace") != event.session_id:
-        raise RecordUnreadable("key.misplaced: not the event's session", code="key.misplaced")
-    return event
-
-
-def _set_aside(steps: Sequence[Step], record: Record, error: RecordUnreadable) -> None:
-    key = (record.key or b"").decode("ascii", "replace")
-    unreadable = Unreadable(record.offset, error.code, key if is_id(key, "sess") else None)
-    for step in steps:
-        step.set_aside(unreadable)
+def _set_aside(folds: Sequence[BatchFold], record: Record, error: RecordUnreadable) -> None:
+    unreadable = Unreadable(record.offset, error.code, session_named(record))
+    for fold in folds:
+        fold.set_aside(unreadable)
     _log.error(
         "record_unreadable", topic=record.topic, partition=record.partition, offset=record.offset,
         session_id=unreadable.session_id, reason=error.detail,
     )  # fmt: skip
 
 
-def _puts(steps: Sequence[Step]) -> Iterable[Put]:
-    for step in steps:
-        yield from step.puts()
+def _puts(folds: Sequence[BatchFold]) -> Iterable[Put]:
+    for fold in folds:
+        yield from fold.puts()

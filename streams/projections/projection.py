@@ -24,7 +24,7 @@ class Unreadable(Struct, frozen=True):
     session_id: str | None
 
 
-class Step(Protocol):
+class BatchFold(Protocol):
     """The fold over one batch. It is dropped with its batch, so nothing in it outlives a failed write."""
 
     def apply(self, event: Event, record: Record) -> None:
@@ -44,4 +44,4 @@ class Projection(Protocol):
     name: str
     version: int
 
-    def begin(self, rows: Reads) -> Step: ...
+    def begin(self, rows: Reads) -> BatchFold: ...

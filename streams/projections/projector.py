@@ -19,7 +19,7 @@ from streams.errors import BrokerUnavailable, StoreUnusable
 from streams.log.log import Log, Member
 from streams.log.reader import Place, Record
 from streams.log.topics import Topics
-from streams.projections.fold import EVENTS, Fold
+from streams.projections.fold import EVENTS, Fold, take
 from streams.projections.keeper import LeaseKeeper
 from streams.projections.tables import OwnedTable, Tables
 from streams.settings import Settings
@@ -151,7 +151,7 @@ class Projector:
     def _begin(self, member: Member, partition: int, store: Store, offset: int) -> None:
         place = (self._topic, partition)
         member.seek({place: offset})
-        table = self._tables.add(partition, store)
+        table = take(self._tables, partition, store)
         table.reached(offset)
         self._progress[partition] = _Progress(offset)
         member.resume([place])

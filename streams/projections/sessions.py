@@ -91,11 +91,11 @@ class SessionsView:
     name = "sessions"
     version = 1
 
-    def begin(self, rows: Reads) -> "SessionsStep":
-        return SessionsStep(rows)
+    def begin(self, rows: Reads) -> "SessionsFold":
+        return SessionsFold(rows)
 
 
-class SessionsStep:
+class SessionsFold:
     """Rows of the batch's sessions, each read once and written once."""
 
     def __init__(self, rows: Reads) -> None:

@@ -1,15 +1,15 @@
 """The tables that a process owns now, and whether it may answer from them.
 
-The projector's thread opens, fills and gives up tables; readers ask `serving`, read, and ask again before they answer,
+The projector's thread opens, fills and gives up tables; readers read in `reading`, which asks again before they answer,
 since the process may have been stopped in between.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from streams.clock import boottime_s
-from streams.errors import NotOwner, ProjectionBehind
+from streams.errors import NotOwner, ProjectionBehind, StoreUnusable
 from streams.projections.lease import Lease
-from streams.projections.transcript import any_set_aside
 from streams.store.table import Table
 
 
@@ -17,17 +17,16 @@ class OwnedTable:
     """One partition. `position`: every event below is applied (or will never be handed out); `commands`: every command
     below has all its events applied. Both follow the store, never lead it."""
 
-    def __init__(self, partition: int, store: Table, lease: Lease) -> None:
+    def __init__(self, partition: int, store: Table, lease: Lease, *, position: int, commands: int, gaps: bool) -> None:
         self.partition = partition
         self.store = store
         self.lease = lease
-        offsets = store.offsets()
-        self.position = offsets.get("events", 0)
-        self.commands = offsets.get("commands", 0)
+        self.position = position
+        self.commands = commands
         self.end: int | None = None
         """Where the log ended when last asked; None before the first answer."""
         self.unreadable = 0
-        self.gaps = any_set_aside(store)
+        self.gaps = gaps
         """Whether a record was set aside, ever: few tables have any, and readers of the others need not look."""
         self.damaged = False
         """Set by whoever met a row that RocksDB cannot read: the table is to be rebuilt."""
@@ -56,8 +55,10 @@ class Tables:
         self._clock = clock
         self.owned: dict[int, OwnedTable] = {}
 
-    def add(self, partition: int, store: Table) -> OwnedTable:
-        table = OwnedTable(partition, store, Lease(self._lease_s, self._clock))
+    def add(self, partition: int, store: Table, *, position: int = 0, commands: int = 0, gaps: bool = False) -> OwnedTable:
+        """How far the store is, and whether a record was ever set aside, says who knows what is in it."""
+        lease = Lease(self._lease_s, self._clock)
+        table = OwnedTable(partition, store, lease, position=position, commands=commands, gaps=gaps)
         self.owned = {**self.owned, partition: table}
         return table
 
@@ -71,6 +72,20 @@ class Tables:
             raise NotOwner(f"partition {partition} is not here")
         table.check()
         return table
+
+    @contextmanager
+    def reading(self, partition: int) -> Iterator[OwnedTable]:
+        """The table for a reading whose answer may be told, since the table was served before it and after it.
+
+        Raises as `serving`; a row that cannot be read marks the table to be rebuilt (`ProjectionBehind`).
+        """
+        table = self.serving(partition)
+        try:
+            yield table
+        except StoreUnusable as error:
+            table.damaged = True
+            raise ProjectionBehind(f"partition {partition} is rebuilt", retry_after_s=5) from error
+        self.still(table)
 
     def still(self, table: OwnedTable) -> None:
         """What was read from `table` may be told: it is still here, and its lease holds. Raises as `serving`."""

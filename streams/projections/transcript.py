@@ -74,11 +74,11 @@ class TranscriptView:
     name = "transcript"
     version = 1
 
-    def begin(self, rows: Reads) -> "TranscriptStep":
-        return TranscriptStep(rows)
+    def begin(self, rows: Reads) -> "TranscriptFold":
+        return TranscriptFold(rows)
 
 
-class TranscriptStep:
+class TranscriptFold:
     def __init__(self, rows: Reads) -> None:
         self._stored = rows
         self._last: dict[str, int] = {}

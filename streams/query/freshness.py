@@ -79,6 +79,12 @@ class Freshness:
 
     # -- called in the loop ---------------------------------------------------------------------------------------------
 
+    async def ready(self, partition: int, position: Position | None, deadline_s: float) -> None:
+        """Waits until the table may be read, and has everything up to `position` where there is one. Raises as `applied`."""
+        await self.caught_up(partition, deadline_s)
+        if position is not None:
+            await self.applied(position, deadline_s)
+
     async def applied(self, position: Position, deadline_s: float) -> None:
         """Waits until every event of the command at `position`, and of those before it, is in the table.
 

@@ -7,14 +7,12 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 
-from streams.errors import Invalid, NotFound, ProjectionBehind, StoreUnusable
+from streams.errors import Invalid, NotFound
 from streams.graph.items import HEAD_ID, Head
 from streams.graph.neighbourhood import around
 from streams.log.partitioner import partition_of
@@ -49,7 +47,7 @@ class GraphModel:
     def graph(self, workspace_id: str, session_id: str, *, items_max: int) -> GraphPage:
         """Raises `NotFound`, `NotOwner`, `ProjectionBehind`, `Invalid` (graph.too_large)."""
         head_key = item_key(session_id, HEAD_ID)
-        with self._reading(session_id) as table:
+        with self._tables.reading(self.partition(session_id)) as table:
             head: Head | None = None
             items: list[bytes] = []
             with table.store.scan(session_prefix(session_id)) as pairs:
@@ -69,7 +67,7 @@ class GraphModel:
 
     def around(self, workspace_id: str, session_id: str, node_id: str, *, depth: int, nodes_max: int) -> GraphPage:
         """Raises as `graph`, `NotFound` for a node that is not there included."""
-        with self._reading(session_id) as table:
+        with self._tables.reading(self.partition(session_id)) as table:
             head_key = item_key(session_id, HEAD_ID)
             for _ in range(_READS_OF_A_MOVING_SESSION):
                 before = table.store.get(head_key)
@@ -80,17 +78,6 @@ class GraphModel:
                 if table.store.get(head_key) == before:
                     break
             return page
-
-    @contextmanager
-    def _reading(self, session_id: str) -> Iterator[OwnedTable]:
-        partition = self.partition(session_id)
-        table = self._tables.serving(partition)
-        try:
-            yield table
-        except StoreUnusable as error:
-            table.damaged = True
-            raise ProjectionBehind(f"partition {partition} is rebuilt", retry_after_s=5) from error
-        self._tables.still(table)
 
 
 def _head(value: bytes | None) -> Head | None:
@@ -143,7 +130,7 @@ class GraphReads:
         """Around `node_id`, or the whole. Raises as `Reads.session`, and `Invalid` (graph.too_large)."""
         deadline_s = time.monotonic() + wait_s
         partition = self._model.partition(session_id)
-        await self._ready(partition, position, deadline_s)
+        await self._freshness.ready(partition, position, deadline_s)
 
         def page() -> GraphPage:
             if node_id is not None:
@@ -156,12 +143,3 @@ class GraphReads:
             except NotFound:
                 await self._freshness.at_end(partition, deadline_s)
                 return await asyncio.to_thread(page)
-
-    async def applied(self, position: Position, *, wait_s: float) -> None:
-        """Raises as `graph`."""
-        await self._ready(position.partition, position, time.monotonic() + wait_s)
-
-    async def _ready(self, partition: int, position: Position | None, deadline_s: float) -> None:
-        await self._freshness.caught_up(partition, deadline_s)
-        if position is not None:
-            await self._freshness.applied(position, deadline_s)

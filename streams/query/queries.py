@@ -6,11 +6,11 @@
 """
 
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import islice
 from typing import Final
 
-from streams.errors import Invalid, NotFound, ProjectionBehind, StoreUnusable
+from streams.errors import Invalid, NotFound
 from streams.log.partitioner import partition_of
 from streams.projections.sessions import SessionRow, decode_row, listed, listing_key, listing_prefix, row_key
 from streams.projections.tables import OwnedTable, Tables
@@ -33,12 +33,12 @@ class ReadModel:
 
     def session(self, workspace_id: str, session_id: str) -> SessionRow:
         """Raises `NotFound`, `NotOwner`, `ProjectionBehind`."""
-        with self._reading(self.partition(session_id)) as table:
+        with self._tables.reading(self.partition(session_id)) as table:
             return _row(table, workspace_id, session_id)
 
     def events(self, workspace_id: str, session_id: str, *, after: int, limit: int, max_bytes: int) -> EventsPage:
         """Events with sequences above `after`, in order. Raises as `session`."""
-        with self._reading(self.partition(session_id)) as table:
+        with self._tables.reading(self.partition(session_id)) as table:
             row = _row(table, workspace_id, session_id)
             events: list[bytes] = []
             gaps: list[Gap] = []
@@ -61,7 +61,7 @@ class ReadModel:
         if not all(0 <= partition < self._partitions for partition in partitions):
             raise Invalid("partitions: out of range", code="request.malformed")
         with ExitStack() as reading:
-            tables = [reading.enter_context(self._reading(partition)) for partition in partitions]
+            tables = [reading.enter_context(self._tables.reading(partition)) for partition in partitions]
             places = sorted(
                 (place for table in tables for place in _listed(table, workspace_id, subject_id, cursor, limit + 1)),
                 key=lambda place: place[0],
@@ -70,16 +70,6 @@ class ReadModel:
             values = [table.store.get(row_key(place.session_id)) for place, table in places[:limit]]
         rows = tuple(decode_row(value) for value in values if value is not None)
         return SessionsPage(rows, str(places[limit - 1][0]) if len(places) > limit else None)
-
-    @contextmanager
-    def _reading(self, partition: int) -> Iterator[OwnedTable]:
-        table = self._tables.serving(partition)
-        try:
-            yield table
-        except StoreUnusable as error:
-            table.damaged = True
-            raise ProjectionBehind(f"partition {partition} is rebuilt", retry_after_s=5) from error
-        self._tables.still(table)
 
 
 def _events(table: OwnedTable, row: SessionRow, after: int, limit: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -26,7 +26,7 @@ class Reads:
         """Raises `NotFound`, `Invalid` (position), `NotOwner`, `ProjectionBehind`, `Overloaded`, `BrokerUnavailable`."""
         deadline_s = time.monotonic() + wait_s
         partition = self._model.partition(session_id)
-        await self._ready(partition, position, deadline_s)
+        await self._freshness.ready(partition, position, deadline_s)
         try:
             return self._model.session(workspace_id, session_id)
         except NotFound:
@@ -48,7 +48,7 @@ class Reads:
         """One page. Where there is nothing above `after` yet, waits up to `follow_s` for it, then answers an empty page."""
         deadline_s = time.monotonic() + wait_s
         partition = self._model.partition(session_id)
-        await self._ready(partition, position, deadline_s)
+        await self._freshness.ready(partition, position, deadline_s)
 
         def page() -> EventsPage:
             return self._model.events(workspace_id, session_id, after=after, limit=limit, max_bytes=max_bytes)
@@ -82,15 +82,6 @@ class Reads:
         deadline_s = time.monotonic() + wait_s
         for partition in partitions:
             here = position is not None and position.partition == partition
-            await self._ready(partition, position if here else None, deadline_s)
+            await self._freshness.ready(partition, position if here else None, deadline_s)
         place = None if cursor is None else ListingCursor.parse(cursor)
         return self._model.sessions(workspace_id, subject_id, partitions=partitions, cursor=place, limit=limit)
-
-    async def applied(self, position: Position, *, wait_s: float) -> None:
-        """Raises as `session`."""
-        await self._ready(position.partition, position, time.monotonic() + wait_s)
-
-    async def _ready(self, partition: int, position: Position | None, deadline_s: float) -> None:
-        await self._freshness.caught_up(partition, deadline_s)
-        if position is not None:
-            await self._freshness.applied(position, deadline_s)

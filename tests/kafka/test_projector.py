@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from connectors.cli.ports import free_ports
-from connectors.gateway.owners import OwnerClient
+from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
 from streams.errors import Invalid, NotFound, NotOwner, Retriable
 from streams.log import topics
@@ -67,11 +67,11 @@ def log(settings: Settings) -> Iterator[WrittenLog]:
     log.close()
 
 
-def ask(settings: Settings, question: Callable[[OwnerClient], object]) -> object:
+def ask(settings: Settings, question: Callable[[ProjectorOwners], object]) -> object:
     """One question through a gateway's client in a loop of its own."""
 
     async def asked() -> object:
-        client = OwnerClient(settings, internal_token(settings.data_dir))
+        client = ProjectorOwners(settings, internal_token(settings.data_dir))
         try:
             return await question(client)  # type: ignore[misc]
         finally:
@@ -83,7 +83,7 @@ def ask(settings: Settings, question: Callable[[OwnerClient], object]) -> object
 def test_every_read_is_answered_by_the_owner_of_its_partition(settings: Settings, start: Start, log: WrittenLog) -> None:
     until(start().ready)
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         for session in log.sessions:
             row = await client.session(WORKSPACE, session)
             page = await client.events(WORKSPACE, session, after=0, limit=100, max_bytes=1 << 20)
@@ -127,7 +127,7 @@ def test_a_read_of_a_position_sees_its_command(settings: Settings, start: Start,
     position = Position(Topics(settings.topic_prefix).commands, partition, log.log_of(session).commands - 2)
     _fill_commands(settings, partition, position.offset + 1)
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         waiting = asyncio.create_task(client.session(WORKSPACE, session, position=position, wait_s=10))
         elsewhere = next(each for each in log.sessions if log.log_of(each).partition != partition)
         across = asyncio.create_task(client.session(WORKSPACE, elsewhere, position=position, wait_s=10))
@@ -163,7 +163,7 @@ def test_a_follower_hears_of_a_new_event_at_once(settings: Settings, start: Star
     until(start().ready)
     session = log.sessions[0]
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         following = asyncio.create_task(client.events(WORKSPACE, session, after=6, limit=10, max_bytes=1 << 20, wait_ms=20_000))
         await asyncio.sleep(0.3)
         log.say(session)
@@ -225,7 +225,7 @@ def test_a_stopped_projector_wakes_up_refusing_until_it_is_up_to_date(settings: 
     assert set(found.values()) == {process.address}
 
     async def story() -> None:
-        client = OwnerClient(settings, internal_token(settings.data_dir), Remembered())
+        client = ProjectorOwners(settings, internal_token(settings.data_dir), Remembered())
         assert (await client.session(WORKSPACE, session)).sequence == 6
         process.signal(signal.SIGSTOP)
         log.say(session, 2)
@@ -262,7 +262,7 @@ def test_another_projector_takes_over_what_a_killed_one_owned(settings: Settings
     moved = first.serving()
     first.kill()
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         began = time.monotonic()
         for session in log.sessions:
             while True:

@@ -28,7 +28,7 @@ from connectors.gateway.openapi import codes_of
 from connectors.gateway.problems import Problem, status_of
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from connectors.web import WebServer
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
@@ -78,10 +78,10 @@ class MemoryLog:
     def partition_of(self, session_id: str) -> int:
         return partition_of(session_id.encode(), self._settings.partitions)
 
-    def send(self, value: bytes, session_id: str, on_error: Callable[[StreamsError], None] | None = None) -> None:
+    def send(self, value: bytes, session_id: str, on_done: Callable[[StreamsError | None], None] | None = None) -> None:
         if self.undeliverable is not None:
-            assert on_error is not None
-            on_error(self.undeliverable)
+            assert on_done is not None
+            on_done(self.undeliverable)
             return
         command = decode_command(value)
         assert command.session_id == session_id
@@ -228,7 +228,7 @@ class MemoryGraphOwners:
 class World:
     """`client(*scopes)` gives an HTTP client with a key of its own; `gateway` is the object behind the port."""
 
-    def __init__(self, folder: Path, limits: GatewaySettings, settings: Settings) -> None:
+    def __init__(self, folder: Path, limits: GatewayLimits, settings: Settings) -> None:
         self.settings = settings
         self.limits = limits
         self.log = MemoryLog(settings)
@@ -299,10 +299,10 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, *, limits: GatewaySettings | None = None, request_timeout_s: float = 5.0) -> Iterator[World]:
+def world(folder: Path, *, limits: GatewayLimits | None = None, request_timeout_s: float = 5.0) -> Iterator[World]:
     """A world that serves until the block ends."""
     settings = Settings(data_dir=folder, request_timeout_s=request_timeout_s, content_window_days=30)
-    made = World(folder, limits or GatewaySettings(threads=4, heartbeat_s=0.2), settings)
+    made = World(folder, limits or GatewayLimits(threads=4, heartbeat_s=0.2), settings)
     server = WebServer(GatewayApplication(made.opened), "127.0.0.1", 0, name="gateway-test", http=bounded_protocol(made.limits))
     server.start()
     made.url = f"http://127.0.0.1:{server.port}"

@@ -13,7 +13,7 @@ from msgspec import Raw, structs
 
 from connectors.edge.compose import Naming
 from connectors.gateway.append import parse_events, resolved
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionRow
 from streams.errors import BrokerUnavailable, NotFound, OutcomeUnknown
 from streams.session.commands import Command, Kind
@@ -71,7 +71,7 @@ class ImportService:
             assert told[0] == body, "a key came again with another body"
             return told[1]
         naming = Naming(_id("cmd", session_id, key, str(next(self._offsets)) if self.forget_keys else ""))
-        events = resolved(parse_events(body, "application/x-ndjson", GatewaySettings()), naming)
+        events = resolved(parse_events(body, "application/x-ndjson", GatewayLimits()), naming)
         drafts = [
             self._draft(
                 session_id,

@@ -28,7 +28,7 @@ from tests.support.event_log import EventLog, session_id
 _PROGRAM = """
 import signal, sys, threading
 import structlog
-from connectors.owner.run import run_projector
+from connectors.owner.projector import run_projector
 from streams.settings import Settings
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 stop = threading.Event()

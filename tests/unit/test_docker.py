@@ -16,7 +16,7 @@ import yaml
 from connectors.cli.kafka.jars import kafka_version
 from connectors.cli.kafka.properties import guarantees
 from connectors.cli.main import app
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from streams.settings import Settings
 
 ROOT = Path(__file__).parents[2]
@@ -227,7 +227,7 @@ def test_roles_run_without_privileges_on_a_file_system_that_they_cannot_write() 
 def known_variables() -> set[str]:
     names = {field.name for field in dataclasses.fields(Settings)} - {"kafka"}
     return {f"{PREFIX}{name.upper()}" for name in names} | {
-        f"{PREFIX}GATEWAY_{field.name.upper()}" for field in dataclasses.fields(GatewaySettings)
+        f"{PREFIX}GATEWAY_{field.name.upper()}" for field in dataclasses.fields(GatewayLimits)
     }
 
 

@@ -17,13 +17,11 @@ from streams.graph import fold
 from streams.graph.items import HEAD_ID, Edge, Gap, Head, Item, Node, item_id
 from streams.graph.memory import made_node
 from streams.log.reader import Record
-from streams.log.record import decode_event
 from streams.log.topics import Topics
 from streams.loop.step import Step
+from streams.projections.events import event_of, session_named
 from streams.projections.graph import encoding
 from streams.projections.graph.encoding import FOLD_VERSION, Progress
-from streams.session.events import Event
-from streams.session.ids import is_id
 from streams.settings import Settings
 from streams.store.store import Store
 
@@ -49,7 +47,7 @@ class GraphProjection:
         commands: int | None = None
         for record in step.records:
             try:
-                event = _event(record)
+                event = event_of(record)
                 rows = _rows(sessions, step, event.session_id)
                 if not fold.follows(rows, event):
                     raise RecordUnreadable(f"sequence.repeated: {event.sequence}", code="sequence.repeated")
@@ -142,18 +140,8 @@ def _rows(sessions: dict[str, StepRows], step: Step, session_id: str) -> StepRow
     return rows
 
 
-def _event(record: Record) -> Event:
-    if record.value is None:
-        raise RecordUnreadable("value.absent", code="value.absent")
-    event = decode_event(record.value)
-    if record.key is None or record.key.decode("ascii", "replace") != event.session_id:
-        raise RecordUnreadable("key.misplaced: not the event's session", code="key.misplaced")
-    return event
-
-
 def _set_aside(sessions: dict[str, StepRows], step: Step, record: Record, error: RecordUnreadable) -> None:
-    key = (record.key or b"").decode("ascii", "replace")
-    session_id = key if is_id(key, "sess") else None
+    session_id = session_named(record)
     _log.error(
         "record_unreadable", role=ROLE, topic=record.topic, partition=record.partition, offset=record.offset,
         session_id=session_id, reason=error.detail,

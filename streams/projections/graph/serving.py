@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
 
 from streams.errors import StoreUnusable
 from streams.loop.step import Step
@@ -11,10 +10,7 @@ from streams.projections.keeper import LeaseKeeper
 from streams.projections.projector import Listener
 from streams.projections.tables import OwnedTable, Tables
 from streams.store.store import Store
-
-
-class Reads(Protocol):
-    def get(self, key: bytes) -> bytes | None: ...
+from streams.store.table import Reads
 
 
 class GraphTables:
@@ -36,8 +32,7 @@ class GraphTables:
         self._coming = set(partitions)
 
     def restored(self, partition: int, store: Store) -> None:
-        table = self._tables.add(partition, store)
-        table.commands = commands_in(store, partition)
+        self._tables.add(partition, store, commands=commands_in(store, partition))
         self._paths[partition] = store.path
         if self._coming is not None:
             self._coming.discard(partition)

@@ -20,15 +20,15 @@ class Commands:
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
-        self.failures: list[Callable[[StreamsError], None]] = []
+        self.failures: list[Callable[[StreamsError | None], None]] = []
         self.full = False
 
-    def send(self, value: bytes, session_id: str, on_error: Callable[[StreamsError], None] | None = None) -> None:
+    def send(self, value: bytes, session_id: str, on_done: Callable[[StreamsError | None], None] | None = None) -> None:
         if self.full:
             raise Overloaded("queue full")
-        assert on_error is not None
+        assert on_done is not None
         self.sent.append(value)
-        self.failures.append(on_error)
+        self.failures.append(on_done)
 
     def outcome(self, index: int, **changes: Any) -> Outcome:
         command = decode_command(self.sent[index])

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from tests.support.gateway import OTHER_WORKSPACE, World, key, message, ndjson, new_session, post, world
 
 JSON = {"content-type": "application/json"}
@@ -287,7 +287,7 @@ def test_paths_and_methods_that_are_not_there_are_told_as_problems(client: httpx
 
 
 def test_a_body_that_falls_silent_is_given_up(tmp_path: Path) -> None:
-    with world(tmp_path, limits=GatewaySettings(body_timeout_s=0.3)) as made:
+    with world(tmp_path, limits=GatewayLimits(body_timeout_s=0.3)) as made:
         client = made.client()
         session_id = new_session(client)
 

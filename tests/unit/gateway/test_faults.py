@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from streams.errors import BrokerUnavailable, KeyringUnavailable
 from tests.support.gateway import World, key, message, ndjson, new_session, post, world
 from tests.support.waiting import eventually
@@ -59,7 +59,7 @@ def test_a_command_that_was_not_delivered_may_have_been_stored(client: httpx.Cli
 
 
 def test_more_commands_than_may_be_under_way_are_refused_at_once(tmp_path: Path) -> None:
-    with world(tmp_path, limits=GatewaySettings(commands_max=3), request_timeout_s=2) as made:
+    with world(tmp_path, limits=GatewayLimits(commands_max=3), request_timeout_s=2) as made:
         client = made.client()
         session = new_session(client)
         made.log.mute = 100
@@ -73,7 +73,7 @@ def test_more_commands_than_may_be_under_way_are_refused_at_once(tmp_path: Path)
 
 
 def test_bodies_that_are_held_at_once_are_bounded(tmp_path: Path) -> None:
-    with world(tmp_path, limits=GatewaySettings(commands_bytes_max=1_000_000)) as made:
+    with world(tmp_path, limits=GatewayLimits(commands_bytes_max=1_000_000)) as made:
         client = made.client()
         session = new_session(client)
         body = ndjson(message("x" * 1_200_000))
@@ -83,7 +83,7 @@ def test_bodies_that_are_held_at_once_are_bounded(tmp_path: Path) -> None:
 
 
 def test_a_key_that_asks_too_often_is_slowed_down_and_others_are_not(tmp_path: Path) -> None:
-    with world(tmp_path, limits=GatewaySettings(requests_per_s=0.5, requests_burst=3)) as made:
+    with world(tmp_path, limits=GatewayLimits(requests_per_s=0.5, requests_burst=3)) as made:
         client, other = made.client(), made.client()
         path = "/v1/sessions/sess_" + "0" * 32
         assert [client.get(path).status_code for _ in range(4)] == [404, 404, 404, 429]

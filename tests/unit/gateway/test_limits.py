@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.gateway.limits import Budget, RateLimit, check_text, depth_exceeds
+from connectors.edge.json_text import check_text, depth_exceeds
+from connectors.gateway.guards import Budget, RateLimit
 from streams.errors import Invalid, Overloaded, Retriable
 
 JSON = st.recursive(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from tests.support.gateway import World, world
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
@@ -16,7 +16,7 @@ REQUEST = b"GET /healthz HTTP/1.1\r\nhost: x\r\n"
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[World]:
-    with world(tmp_path, limits=GatewaySettings(header_timeout_s=0.4, header_bytes_max=2048)) as made:
+    with world(tmp_path, limits=GatewayLimits(header_timeout_s=0.4, header_bytes_max=2048)) as made:
         yield made
 
 

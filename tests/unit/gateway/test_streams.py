@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from connectors.edge.keys import encode_row, row_key
-from connectors.gateway.settings import GatewaySettings
+from connectors.gateway.limits import GatewayLimits
 from session_streams.sse import Message, Parser
 from streams.custody.keyring import SecretRef
 from streams.errors import NotOwner
@@ -127,7 +127,7 @@ def test_a_stream_ends_when_the_owner_moves_and_is_to_be_resumed(client: httpx.C
 
 
 def test_a_place_among_the_followers_is_given_back_when_the_caller_goes(tmp_path: Path) -> None:
-    with world(tmp_path, limits=GatewaySettings(followers_max=1, heartbeat_s=0.2)) as made:
+    with world(tmp_path, limits=GatewayLimits(followers_max=1, heartbeat_s=0.2)) as made:
         client = made.client()
         session = new_session(client)
         path = f"/v1/sessions/{session}/events?after_sequence=1"
@@ -143,7 +143,7 @@ def test_a_place_among_the_followers_is_given_back_when_the_caller_goes(tmp_path
 
 
 def test_a_stream_ends_when_the_gateway_stops(tmp_path: Path) -> None:
-    with world(tmp_path, limits=GatewaySettings(heartbeat_s=30)) as made:
+    with world(tmp_path, limits=GatewayLimits(heartbeat_s=30)) as made:
         client = made.client()
         session = new_session(client)
         with client.stream("GET", f"/v1/sessions/{session}/events?after_sequence=1", headers=STREAM) as response:

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import httpx
 import pytest
 
-from connectors.gateway.graph_owners import GraphOwnerClient
 from connectors.owner.app import GraphApplication
+from connectors.owner.graph_owners import GraphOwners
 from connectors.web import WebServer
 from streams.errors import Invalid, NotFound, NotOwner, NotPermitted, ProjectionBehind, StreamsError
 from streams.graph.items import Graph
@@ -80,9 +80,9 @@ def owner() -> Iterator[Owner]:
     owner.server.stop()
 
 
-def ask(owner: Owner, question: Callable[[GraphOwnerClient], Awaitable[object]], token: str = TOKEN) -> object:
+def ask(owner: Owner, question: Callable[[GraphOwners], Awaitable[object]], token: str = TOKEN) -> object:
     async def asked() -> object:
-        client = GraphOwnerClient(SETTINGS, token, owner)
+        client = GraphOwners(SETTINGS, token, owner)
         try:
             return await question(client)
         finally:
@@ -91,7 +91,7 @@ def ask(owner: Owner, question: Callable[[GraphOwnerClient], Awaitable[object]],
     return asyncio.run(asked())
 
 
-async def graph(client: GraphOwnerClient, **more: object) -> Graph:
+async def graph(client: GraphOwners, **more: object) -> Graph:
     given = {"node_id": None, "depth": 2, "nodes_max": 100, "items_max": 1000, "wait_s": 0.3, **more}
     return graph_of(await client.graph(WORKSPACE, SESSION, **given))  # type: ignore[arg-type]
 
@@ -116,7 +116,7 @@ def test_a_read_of_a_position_waits_until_its_command_is_in_the_graph(owner: Own
     position = Position("sessions.commands", 0, story.events[-1].command_offset)
     owner.ends.end = 10
 
-    async def told(client: GraphOwnerClient) -> object:
+    async def told(client: GraphOwners) -> object:
         with pytest.raises(ProjectionBehind):
             await graph(client, position=position)
         waiting = asyncio.create_task(graph(client, position=position, wait_s=10))

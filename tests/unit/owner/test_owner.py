@@ -13,11 +13,11 @@ import httpx
 import msgspec
 import pytest
 
-from connectors.gateway.owners import OwnerClient
-from connectors.gateway.wire import Broken, Connections
 from connectors.owner.app import OwnerApplication
 from connectors.owner.messages import SessionQuestion, refusal, refused
+from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
+from connectors.owner.wire import Broken, Connections
 from connectors.web import WebServer, serve
 from streams.errors import (
     BrokerUnavailable,
@@ -110,9 +110,9 @@ def logs() -> list[EventLog]:
     return logs
 
 
-def run(finder: Finder, story: Callable[[OwnerClient], Awaitable[None]], token: str = TOKEN) -> None:
+def run(finder: Finder, story: Callable[[ProjectorOwners], Awaitable[None]], token: str = TOKEN) -> None:
     async def told() -> None:
-        client = OwnerClient(SETTINGS, token, finder)
+        client = ProjectorOwners(SETTINGS, token, finder)
         try:
             await story(client)
         finally:
@@ -136,7 +136,7 @@ def test_reads_go_to_the_owner_and_listings_are_merged(owners: list[Owner], logs
         owner.take(log)
     finder = finder_of(*owners)
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         for session in sessions_of(*logs):
             assert (await client.session(WORKSPACE, session)).sequence == 4
             page = await client.events(WORKSPACE, session, after=1, limit=2, max_bytes=1 << 20)
@@ -170,7 +170,7 @@ def test_a_partition_that_moved_is_found_again(owners: list[Owner], logs: list[E
     finder = finder_of(owners[0], owners[0])
     session = sessions_of(logs[0])[0]
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         await client.session(WORKSPACE, session)
         owners[0].tables.drop(0)
         owners[1].take(logs[0])
@@ -187,7 +187,7 @@ def test_an_owner_that_died_is_found_again_and_meanwhile_the_budget_holds(owners
     finder = finder_of(owners[0])
     session = sessions_of(logs[0])[0]
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         loop = asyncio.get_running_loop()
         await client.session(WORKSPACE, session)
         await asyncio.to_thread(owners[0].server.stop)
@@ -206,7 +206,7 @@ def test_an_owner_that_died_is_found_again_and_meanwhile_the_budget_holds(owners
 def test_a_hundred_readers_of_a_partition_without_owner_share_the_looks() -> None:
     finder = Finder()
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         results = await asyncio.gather(*(client.session(WORKSPACE, session_id(0), wait_s=0.3) for _ in range(100)), return_exceptions=True)
         assert {type(result) for result in results} == {NotOwner}
 
@@ -219,7 +219,7 @@ def test_many_at_once_are_served_over_kept_connections(owners: list[Owner], logs
     owners[0].take(logs[1])
     sessions = sessions_of(*logs)
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         for _ in range(3):
             rows = await asyncio.gather(*(client.session(WORKSPACE, sessions[number % len(sessions)]) for number in range(200)))
             assert [row.session_id for row in rows] == [sessions[number % len(sessions)] for number in range(200)]
@@ -232,7 +232,7 @@ def test_a_reader_that_gives_up_does_not_leave_its_answer_to_the_next(owners: li
     owners[0].take(logs[0])
     first, second = sessions_of(logs[0])[:2]
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         for _ in range(20):
             following = asyncio.create_task(client.events(WORKSPACE, first, after=4, limit=1, max_bytes=1, wait_ms=10_000))
             await asyncio.sleep(0.01)
@@ -250,7 +250,7 @@ def test_nobody_reads_without_the_installations_token(owners: list[Owner], logs:
     owners[0].take(logs[0])
     session = sessions_of(logs[0])[0]
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         with pytest.raises(NotPermitted):
             await client.session(WORKSPACE, session)
 
@@ -303,7 +303,7 @@ def test_a_broker_that_is_silent_is_not_a_session_that_is_missing(owners: list[O
     owners[0].take(logs[0])
     owners[0].ends.failure = BrokerUnavailable("silent")
 
-    async def story(client: OwnerClient) -> None:
+    async def story(client: ProjectorOwners) -> None:
         with pytest.raises(BrokerUnavailable):
             await client.session(WORKSPACE, session_id(in_partition(0, 2, 1000)), wait_s=0.2)
 

@@ -1,10 +1,10 @@
-"""Reads of graphs by way of their owners: the group of the graph role says who has which partition."""
+"""Graphs by way of the processes that own them, which are not the projectors: the group of the graph role names them."""
 
 import time
 
 import msgspec
 
-from connectors.gateway.owners import FindsOwners, OwnerClient
+from connectors.owner.asker import Asker, FindsOwners
 from connectors.owner.messages import GraphQuestion
 from streams.log.owners import GroupOwners
 from streams.log.position import Position
@@ -16,11 +16,11 @@ from streams.settings import Settings
 _page = msgspec.msgpack.Decoder(GraphPage).decode
 
 
-class GraphOwnerClient(OwnerClient):
+class GraphOwners(Asker):
     """Belongs to one event loop."""
 
     def __init__(self, settings: Settings, token: str, finder: FindsOwners | None = None) -> None:
-        super().__init__(settings, token, finder or GroupOwners(settings, ROLE, Topics(settings.topic_prefix).events))
+        super().__init__(settings.partitions, token, finder or GroupOwners(settings, ROLE, Topics(settings.topic_prefix).events))
 
     async def graph(
         self,

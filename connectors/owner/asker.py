@@ -1,8 +1,7 @@
-"""Reads by way of the owners: each session's row and events lie with the process that owns their partition.
+"""Asks the owner of a partition, whoever it is at the moment: what asks projectors and what asks graph owners is built on it.
 
-- Who owns what, the projectors' consumer group says; it is asked again when an owner is not there or says 421.
+- Who owns what, a consumer group says; it is asked again when an owner is not there or says 421.
 - A question goes on being asked until its budget is used up; then the caller hears why, and when to come again.
-- A listing asks every owner for its own partitions and merges; each answers for its part, or the listing fails whole.
 """
 
 import asyncio
@@ -14,18 +13,12 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from connectors.gateway.wire import Broken, Connections
-from connectors.owner.messages import PREFIX, AppliedQuestion, EventsQuestion, Refusal, SessionQuestion, SessionsQuestion, refused
+from connectors.owner.messages import PREFIX, AppliedQuestion, Refusal, refused
 from connectors.owner.token import HEADER
-from streams.errors import BrokerUnavailable, Invalid, NotOwner, StreamsError
-from streams.log.owners import GroupOwners
+from connectors.owner.wire import Broken, Connections
+from streams.errors import BrokerUnavailable, NotOwner, StreamsError
 from streams.log.partitioner import partition_of
 from streams.log.position import Position
-from streams.log.topics import Topics
-from streams.projections.projector import GROUP
-from streams.projections.sessions import SessionRow
-from streams.query.pages import EventsPage, ListingCursor, SessionsPage
-from streams.settings import Settings
 
 _ANSWER_MARGIN_S: Final = 1.0
 """An owner that waits to the end of the budget still gets its refusal through."""
@@ -38,9 +31,6 @@ _log = structlog.get_logger(__name__)
 
 _encode = msgspec.msgpack.Encoder().encode
 _refusal = msgspec.msgpack.Decoder(Refusal).decode
-_row = msgspec.msgpack.Decoder(SessionRow).decode
-_events_page = msgspec.msgpack.Decoder(EventsPage).decode
-_sessions_page = msgspec.msgpack.Decoder(SessionsPage).decode
 _nothing = msgspec.msgpack.Decoder(None).decode
 
 
@@ -50,82 +40,17 @@ class FindsOwners(Protocol):
     def owners(self, timeout_s: float = ...) -> dict[int, str]: ...
 
 
-class OwnerClient:
-    """Belongs to one event loop. All reads raise `Retriable`s, `NotFound` and `Invalid`."""
+class Asker:
+    """Belongs to one event loop. Everything raises `Retriable`s, `NotFound` and `Invalid`; derived classes bring the questions."""
 
-    def __init__(self, settings: Settings, token: str, finder: FindsOwners | None = None) -> None:
-        self._partitions = settings.partitions
-        self._finder = finder or GroupOwners(settings, GROUP, Topics(settings.topic_prefix).events)
+    def __init__(self, partitions: int, token: str, finder: FindsOwners) -> None:
+        self._partitions = partitions
+        self._finder = finder
         self._head = b"%s: %s\r\ncontent-type: application/msgpack\r\n" % (HEADER, token.encode())
         self._connections = Connections()
         self._owners: dict[int, str] = {}
         self._looked_s = float("-inf")
         self._looking: asyncio.Task[None] | None = None
-
-    async def session(self, workspace_id: str, session_id: str, *, position: Position | None = None, wait_s: float = 5.0) -> SessionRow:
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
-
-        def question(left_s: float) -> SessionQuestion:
-            return SessionQuestion(workspace_id, session_id, here, left_s)
-
-        return await self._ask(partition, "session", question, _row, deadline_s)
-
-    async def events(
-        self,
-        workspace_id: str,
-        session_id: str,
-        *,
-        after: int,
-        limit: int,
-        max_bytes: int,
-        wait_ms: int = 0,
-        position: Position | None = None,
-        wait_s: float = 5.0,
-    ) -> EventsPage:
-        """Waits up to `wait_ms` for a first event above `after`; an empty page says that there was none."""
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
-        follow_s = wait_ms / 1000
-
-        def question(left_s: float) -> EventsQuestion:
-            return EventsQuestion(workspace_id, session_id, after, limit, max_bytes, follow_s, here, left_s)
-
-        return await self._ask(partition, "events", question, _events_page, deadline_s, more_s=follow_s)
-
-    async def sessions(
-        self,
-        workspace_id: str,
-        *,
-        subject_id: str | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-        position: Position | None = None,
-        wait_s: float = 5.0,
-    ) -> SessionsPage:
-        """Newest first, from all partitions."""
-        deadline_s = time.monotonic() + wait_s
-        text = None if position is None else str(position)
-
-        async def part(partition: int) -> SessionsPage:
-            def question(left_s: float) -> SessionsQuestion:
-                return SessionsQuestion(workspace_id, subject_id, (partition,), cursor, limit, text, left_s)
-
-            return await self._ask(partition, "sessions", question, _sessions_page, deadline_s)
-
-        if position is not None and position.partition >= self._partitions:
-            raise Invalid(f"position {position}: no such partition", code="request.malformed")
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(part(partition)) for partition in range(self._partitions)]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        pages = [task.result() for task in tasks]
-        rows = sorted((row for page in pages for row in page.sessions), key=_place, reverse=True)
-        more = len(rows) > limit or any(page.cursor for page in pages)
-        return SessionsPage(tuple(rows[:limit]), str(_place(rows[limit - 1])) if more and len(rows) >= limit else None)
 
     def close(self) -> None:
         self._connections.close()
@@ -204,7 +129,3 @@ class OwnerClient:
             self._looked_s = began_s
         finally:
             self._looking = None
-
-
-def _place(row: SessionRow) -> ListingCursor:
-    return ListingCursor(row.created_at, row.session_id)

@@ -4,17 +4,40 @@ A pattern is anchored so that it means the same to Python and to a reader of the
 Python's `$` from passing over a last line break.
 """
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from streams.session.events import FAMILIES, TYPES
 from streams.session.ids import PREFIXES
 from streams.session.vocabulary import RELATIONS
 
 INT64_MAX = 2**63 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the requests."""
+
+
+Content = Raw | UnsetType
+"""Any JSON value; numbers and escapes are kept as written."""
+
+
+def content_text(content: Any) -> bytes | None:
+    """The JSON text as it came, or None where there is none."""
+    return None if content is UNSET else bytes(content)
+
+
+def when(microseconds: int) -> datetime:
+    """RFC 3339 on the wire, in UTC."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def microseconds_of(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def _identifier(prefix: str) -> Any:

@@ -8,7 +8,7 @@ PYTEST ?= $(BIN)/python -m pytest
 SOURCES := pyproject.toml constraints.txt connectors/client/pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-taps setup-test demo up test check fmt soak bench clean
+.PHONY: help setup setup-taps setup-test demo up test check fmt soak bench profile clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +39,13 @@ fmt: setup-test  ## format and fix what can be fixed
 soak: setup-test  ## the long tests: every seeded kill point, large recordings
 	@$(PYTEST) -m soak --timeout 3600 $(ARGS)
 
-bench: setup-test  ## measure; results are printed and recorded, not asserted
+bench: setup-test  ## measure; results are printed and recorded, not asserted (ONLY=append,reads RUNS=3)
 	@$(INSTALL) --editable '.[bench]' --editable connectors/client
-	@$(BIN)/python -m benchmarks $(ARGS)
+	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+profile: setup-test  ## where the time of a role goes, as a flame graph under build/ (WHAT=authority, gateway, gateway-batches, projector)
+	@$(INSTALL) --editable '.[bench]' --editable connectors/client
+	@$(BIN)/python -m benchmarks.profiling $(or $(WHAT),authority) $(ARGS)
 
 clean:  ## remove the environment, caches and local data (a running `make up` must be stopped first)
 	rm -rf $(VENV) .session-streams .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

@@ -13,16 +13,16 @@ from benchmarks.results import Result, percentile, ratios
 from benchmarks.serving import content_chars_of, running
 
 _CALLERS: Final = (1, 16, 64, 256)
-_BATCH: Final = 500
+BATCH: Final = 500
 _BATCH_CALLERS: Final = 4
-_SESSIONS: Final = 1000
+SESSIONS: Final = 1000
 
 
 def single(bench: Bench) -> Iterator[Result]:
     """append_ack_c<callers>_p50_ms, _p99_ms and append_ack_c<callers>_requests_per_s."""
     chars = content_chars_of(bench.options.event_bytes)
     with running(bench) as installation:
-        sessions = installation.create_sessions(min(_SESSIONS, bench.options.sessions))
+        sessions = installation.create_sessions(min(SESSIONS, bench.options.sessions))
         for callers in _CALLERS:
             loaded = installation.run("append", callers, sessions, content_chars=chars)
             p50, p99 = (percentile(loaded.outcome.seconds, percent) * 1000 for percent in (50, 99))
@@ -36,9 +36,9 @@ def batches(bench: Bench) -> Iterator[Result]:
     """batch_append_events_per_s: events acknowledged a second."""
     chars = content_chars_of(bench.options.event_bytes)
     with running(bench) as installation:
-        sessions = installation.create_sessions(min(_SESSIONS, bench.options.sessions))
-        loaded = installation.run("batch", _BATCH_CALLERS, sessions, content_chars=chars, lines=_BATCH)
-        rate = loaded.per_s * _BATCH
+        sessions = installation.create_sessions(min(SESSIONS, bench.options.sessions))
+        loaded = installation.run("batch", _BATCH_CALLERS, sessions, content_chars=chars, lines=BATCH)
+        rate = loaded.per_s * BATCH
         seconds = loaded.outcome.seconds
         yield Result(
             name="batch_append_events_per_s",

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
 from random import Random
-from typing import Final
+from typing import Any, Final, cast
 
 import httptools
 import msgspec
@@ -25,6 +25,8 @@ from msgspec import Struct
 _ALPHABET: Final = (string.ascii_letters + string.digits + " .,:;!?()[]{}<>=+-*/_#%&$@~^|").replace('"', "").replace("\\", "")
 _POOL: Final = 64
 """Bodies made beforehand; each request takes one of them."""
+_PATIENCE_S: Final = 60.0
+"""For the last answers."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -72,8 +74,7 @@ class _Connection(asyncio.Protocol):
         self._sent = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.WriteTransport", transport)  # uvloop's is none by class
         self._send()
 
     def data_received(self, data: bytes) -> None:
@@ -201,9 +202,16 @@ def _line(content_chars: int) -> bytes:
 async def _run(task: Task, on_begin: Callable[[], None]) -> Outcome:
     load = _Load(task, on_begin)
     loop = asyncio.get_running_loop()
+
+    def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        # A connection that cannot go on would be waited for without end.
+        if not load.done.done():
+            load.done.set_exception(context.get("exception") or RuntimeError(context["message"]))
+
+    loop.set_exception_handler(failed)
     for _ in range(task.connections):
         await loop.create_connection(lambda: _Connection(load), task.host, task.port)
-    await load.done
+    await asyncio.wait_for(load.done, task.warm_s + task.load_s + _PATIENCE_S)
     return Outcome(
         wall_s=load.wall_s, cpu_s=load.cpu_s, seconds=load.seconds, statuses=dict(load.statuses), created=load.created,
         refusal=load.refusal,

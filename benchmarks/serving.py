@@ -52,7 +52,8 @@ class Installation:
         address = urlsplit(up.gateway)
         self._host, self._port = str(address.hostname), int(address.port or 0)
         self.options = bench.options
-        self._cost = Cost({**installation.pids(), "broker": bench.broker_pid()})
+        self.pids = installation.pids()
+        self._cost = Cost({**self.pids, "broker": bench.broker_pid()})
 
     def create_sessions(self, count: int) -> list[str]:
         return self.load(Task(**self.gateway(), kind="create", connections=min(_CREATING, count), requests=count)).outcome.created
@@ -80,6 +81,8 @@ class Installation:
             after = self._cost.cpu_s()
             client.wait(_PATIENCE_S)
         self._installation.watch()
+        if client.returncode != 0:
+            raise RuntimeError(f"the client of {task.kind} ended with status {client.returncode}")
         outcome = msgspec.json.decode(line, type=Outcome)
         if outcome.refusal:
             raise RuntimeError(f"{task.kind}, {task.connections} connections: {outcome.refusal} ({outcome.statuses})")

@@ -6,7 +6,7 @@ Content is random bytes in the place of ciphertext: an authority never opens con
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 from typing import Final
 

@@ -6,7 +6,7 @@
       NotFound            caller: nothing there (or nothing for this key)                      code resource.not_found
       Retriable           caller: the same request again after `retry_after_s`                 code service.*
         BrokerUnavailable, NotOwner, ProjectionBehind, Overloaded, KeyringUnavailable, RegistryUnavailable
-      OutcomeUnknown      caller: the same request again with the same Idempotency-Key         code service.outcome_unknown
+        OutcomeUnknown    it may have taken effect: under the same Idempotency-Key only        code service.outcome_unknown
       ContentUnavailable  reader: show a typed gap                                             code content.*
       Fenced              process: drop the work at hand and join again
         TransactionAborted  nothing of the batch was written; rewind

@@ -166,20 +166,12 @@ def keys_revoke(
 
 
 def _key_row(key: "ApiKey", secret: str | None = None) -> _KeyRow:
-    now = now_us()
-    state = "valid"
-    if key.revoked_at is not None:
-        state = "revoked"
-    elif key.expires_at is not None and now >= key.expires_at:
-        state = "expired"
-    elif key.not_before is not None and now < key.not_before:
-        state = "not yet valid"
     return _KeyRow(
         key_id=key.key_id,
         workspace_id=key.workspace_id,
         kind=key.principal_kind,
         scopes=key.scopes,
-        state=state,
+        state=key.state(now_us()).replace("_", " "),
         created_at=rfc3339(key.created_at) or "",
         subject_id=key.subject_id,
         not_before=rfc3339(key.not_before),

@@ -3,7 +3,6 @@
 A bound that is broken is told with line and field, never with what stands there. `content` stays the text that came.
 """
 
-
 from typing import Annotated, Final
 
 import msgspec
@@ -39,7 +38,7 @@ class EventBody(f.Body, frozen=True):
     native_task_id: f.TaskId | None = None
     actor: f.OutsideId | None = None
     occurred_at: f.Moment | None = None
-    links: Annotated[list[LinkBody], Meta(max_length=256)] = []
+    links: Annotated[list[LinkBody], Meta(max_length=256)] = msgspec.field(default_factory=list)
     attributes: f.Content = UNSET
     content: f.Content = UNSET
 
@@ -126,5 +125,3 @@ def _typed_attributes(body: EventBody, place: str) -> Attributes | None:
         if values[name] is not None:
             values[name] = f.microseconds_of(values[name])
     return FAMILIES[family](**values)
-
-

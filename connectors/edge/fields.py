@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from streams.session.events import FAMILIES, TYPES
 from streams.session.ids import PREFIXES
-from streams.session.vocabulary import RELATIONS
+from streams.session.vocabulary import NAME_PATTERN, RELATIONS
 
 INT64_MAX = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,9 +91,9 @@ Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset;
 Name = Annotated[
     str,
     Meta(
-        pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)",
+        pattern=rf"^{NAME_PATTERN}$(?!\n)",
         min_length=1,
-        max_length=200,
+        max_length=128,
         description="Of software, a lane or a revision; never of a person",
     ),
 ]

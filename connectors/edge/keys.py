@@ -9,7 +9,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import structlog
 from msgspec import Struct, structs
@@ -30,6 +30,9 @@ _SECRET: Final = re.compile(r"sks_[A-Za-z0-9_-]{43}")
 _log = structlog.get_logger(__name__)
 
 
+KeyState = Literal["valid", "not_yet_valid", "expired", "revoked"]
+
+
 class ApiKey(Struct, frozen=True, kw_only=True):
     """A row. Times in microseconds since the epoch, UTC; the digest is 32 bytes."""
 
@@ -43,6 +46,15 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     not_before: int | None = None
     expires_at: int | None = None
     revoked_at: int | None = None
+
+    def state(self, now: int) -> KeyState:
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is not None and now >= self.expires_at:
+            return "expired"
+        if self.not_before is not None and now < self.not_before:
+            return "not_yet_valid"
+        return "valid"
 
 
 class Rows(Protocol):
@@ -92,10 +104,6 @@ class KeyTable:
         self._decoded: dict[bytes, tuple[bytes, ApiKey | None]] = {}
         self._by_digest: dict[bytes, ApiKey] = {}
 
-    @property
-    def fresh(self) -> bool:
-        return self._table.fresh
-
     def principal(self, secret: str, now: int) -> Principal:
         """Raises `NotPermitted` (auth.invalid, auth.not_yet_valid, auth.expired, auth.revoked), and `Retriable` while
         the table may lack a revocation."""
@@ -107,12 +115,9 @@ class KeyTable:
         key = self._by_digest.get(digest)
         if _SECRET.fullmatch(secret) is None or key is None or not hmac.compare_digest(key.secret_digest, digest):
             raise NotPermitted("unknown key", code="auth.invalid")
-        if key.revoked_at is not None:
-            raise NotPermitted("this key was revoked", code="auth.revoked")
-        if key.not_before is not None and now < key.not_before:
-            raise NotPermitted("this key is not valid yet", code="auth.not_yet_valid")
-        if key.expires_at is not None and now >= key.expires_at:
-            raise NotPermitted("this key has expired", code="auth.expired")
+        state = key.state(now)
+        if state != "valid":
+            raise NotPermitted(f"this key is {state.replace('_', ' ')}", code=f"auth.{state}")
         return Principal(key.workspace_id, key.key_id, key.principal_kind, frozenset(key.scopes), key.subject_id)
 
     def _index(self, rows: Mapping[bytes, bytes]) -> None:

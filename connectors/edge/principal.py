@@ -33,9 +33,13 @@ class Principal(Struct, frozen=True):
         if not self.holds(scope):
             raise NotPermitted(f"this key lacks the scope {scope}", code="auth.scope")
 
+    def sees(self, workspace_id: str, subject_id: str | None) -> bool:
+        """Whether a session of this workspace and subject is there for it."""
+        return workspace_id == self.workspace_id and self.subject_id in (None, subject_id)
+
     def require_sight_of(self, session_id: str, workspace_id: str, subject_id: str | None) -> None:
         """Raises `NotFound` exactly as for a session that does not exist: who may not see it learns nothing of it."""
-        if workspace_id != self.workspace_id or (self.subject_id is not None and subject_id != self.subject_id):
+        if not self.sees(workspace_id, subject_id):
             raise no_session(session_id)
 
 

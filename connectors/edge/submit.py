@@ -16,10 +16,14 @@ from msgspec import structs
 
 from connectors.edge.compose import Composed
 from streams.errors import BrokerUnavailable, Invalid, OutcomeUnknown, Overloaded, StreamsError
+from streams.log.client import MAX_RECORD_BYTES
 from streams.log.record import encode_command
 from streams.session.outcomes import Outcome
 
-_LARGEST_RECORD: Final = 10 * 1024 * 1024 - 64 * 1024
+COMMANDS_MAX: Final = 2048
+"""Under way at once, where nobody sets another bound."""
+BYTES_MAX: Final = 64 * 1024 * 1024
+_LARGEST_RECORD: Final = MAX_RECORD_BYTES - 64 * 1024
 """Below the topics' `max.message.bytes`, with room for the record's own frame."""
 
 
@@ -38,7 +42,7 @@ class Submitter:
     """Belongs to one event loop. `settle_from_thread` and delivery errors may come from any thread."""
 
     def __init__(
-        self, commands: Commands, reply_to: str, *, timeout_s: float, commands_max: int = 2048, bytes_max: int = 64 * 1024 * 1024
+        self, commands: Commands, reply_to: str, *, timeout_s: float, commands_max: int = COMMANDS_MAX, bytes_max: int = BYTES_MAX
     ) -> None:
         """`timeout_s` from sending to giving up; `commands_max` and `bytes_max` bound what is under way."""
         self.reply_to = reply_to
@@ -107,3 +111,14 @@ class Submitter:
         # Threads may outlive the loop by a moment; then nobody waits any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
+
+
+class OutcomesHandedOn:
+    """Hands outcomes from the follower's thread to the submitter, once there is one: the follower is there before it."""
+
+    def __init__(self) -> None:
+        self.submitter: Submitter | None = None
+
+    def __call__(self, outcomes: Sequence[Outcome]) -> None:
+        if self.submitter is not None:
+            self.submitter.settle_from_thread(outcomes)

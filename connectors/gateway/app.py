@@ -6,6 +6,7 @@ The two hottest paths (append and read events) are recognised here, before the r
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import msgspec
@@ -22,11 +23,18 @@ from connectors.gateway.openapi import document
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
 
-VERSION: Final = "0.1.0"
 _HOT: Final = "/v1/sessions/{session_id}/events"
 _HOT_START, _HOT_END = "/v1/sessions/sess_", "/events"
 _HOT_LENGTH: Final = len(_HOT_START) + 32 + len(_HOT_END)
 _ID: Final = slice(len("/v1/sessions/"), -len(_HOT_END))
+
+
+def _version() -> str:
+    """Of the installed distribution; a checkout that is only on the path has none."""
+    try:
+        return version("session-streams")
+    except PackageNotFoundError:
+        return "0+checkout"
 
 
 async def _openapi(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> Answer:
@@ -37,7 +45,7 @@ ROUTES: Final = (
     *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
     *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *operations.ROUTES,
 )  # fmt: skip
-DOCUMENT: Final = msgspec.json.encode(document(ROUTES, VERSION))
+DOCUMENT: Final = msgspec.json.encode(document(ROUTES, _version()))
 _DOCUMENT_ROUTE: Final = Route(
     method="GET", path="/openapi.json", name="openapi", summary="This document", handler=partial(_openapi, DOCUMENT), scope=None
 )

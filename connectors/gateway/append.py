@@ -3,30 +3,22 @@
 from functools import partial
 from typing import Final
 
-import msgspec
-from msgspec import structs
-
+from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent
+from connectors.edge.events import EventBody, parse_event, parse_lines, resolved
 from connectors.edge.principal import Principal
 from connectors.gateway import bodies
-from connectors.edge import fields as f
-from connectors.gateway.answers import JSON, NDJSON, Answer, Changed, Sequence, told
-from connectors.gateway.call import Call, parse
-from connectors.gateway.changes import run_sequence_of
-from connectors.gateway.limits import check_text
+from connectors.gateway.answers import JSON, NDJSON, Answer, Changed, Sequence
+from connectors.gateway.call import Call
+from connectors.gateway.changes import Done
 from connectors.gateway.problems import STATUS
 from connectors.gateway.route import Route
 from connectors.gateway.service import INLINE_BYTES_MAX, Gateway
-from connectors.gateway.limits import GatewayLimits
-from streams.errors import Invalid, NotPermitted
-from streams.session.events import FAMILIES, FREELY_APPENDED, Attributes, Link, family_of
-from streams.session.ids import derive_event_id
+from streams.errors import NotPermitted
+from streams.session.events import FREELY_APPENDED
 
 APPENDED_HERE: Final = FREELY_APPENDED | {"child.started", "child.settled", "context.pinned"}
 """Types without a route of their own. Those of a live Run need its worker's report; the authority sees to that."""
-
-_event = msgspec.json.Decoder(bodies.EventBody)
-_attributes = {family: msgspec.json.Decoder(kind) for family, kind in f.ATTRIBUTES_BODY.items()}
 
 
 class Appended(Changed, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +33,11 @@ async def append(gateway: Gateway, call: Call, query: bodies.NoQuery) -> Answer:
     media_type = call.require_media_type((JSON, NDJSON))
     text = await call.read_body()
     facts = await gateway.facts_of(call, call.path["session_id"])
-    parsing = partial(parse_events, text, media_type, gateway.limits)
+    limits = gateway.limits
+    if media_type == NDJSON:
+        parsing = partial(parse_lines, text, depth_max=limits.json_depth_max, events_max=limits.events_max)
+    else:
+        parsing = partial(parse_event, text, depth_max=limits.json_depth_max)
     events = await gateway.in_thread(parsing) if len(text) > INLINE_BYTES_MAX else parsing()
     report = call.report()
     importing = may_append(call.principal, events, reporting=report is not None)
@@ -49,18 +45,10 @@ async def append(gateway: Gateway, call: Call, query: bodies.NoQuery) -> Answer:
     def build(naming: Naming) -> list[NewEvent]:
         return resolved(events, naming)
 
-    outcome, _, event_ids = await gateway.carry_out(call, facts, build, report=report, importing=importing)
+    outcome, naming, event_ids = await gateway.carry_out(call, facts, build, report=report, importing=importing)
     gateway.metrics.events.inc(len(events))
-    appended = Appended(
-        session_id=facts.session_id,
-        sequence=outcome.last_sequence,
-        position=gateway.position_text(facts.session_id, outcome.position_offset),
-        run_sequence=run_sequence_of(outcome),
-        first_sequence=outcome.first_sequence,
-        last_sequence=outcome.last_sequence,
-        event_ids=event_ids,
-    )
-    return told(200, appended, outcome)
+    done = Done(facts, outcome, naming, gateway.position_text(facts.session_id, outcome.position_offset))
+    return done.told(200, Appended, first_sequence=outcome.first_sequence, last_sequence=outcome.last_sequence, event_ids=event_ids)
 
 
 def may_append(principal: Principal, events: list[NewEvent], *, reporting: bool) -> bool:
@@ -81,7 +69,7 @@ ROUTES = (
     Route(
         method="POST", path="/v1/sessions/{session_id}/events", name="append_events",
         summary="Append one event (JSON) or many (NDJSON), all or nothing", handler=append, scope="sessions:write",
-        body=bodies.EventBody, answer=Appended, change=True, report="optional", reads_body_itself=True,
+        body=EventBody, answer=Appended, change=True, report="optional", reads_body_itself=True,
         other_body_types={NDJSON: "One EventBody a line; all are appended, or none."},
         # An importer may append any type here, so its command may meet whatever a session refuses.
         refusals=tuple(code for code in STATUS if code.startswith("runtime.")),

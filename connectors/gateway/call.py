@@ -2,15 +2,16 @@
 
 import asyncio
 import re
+import time
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from connectors.edge import fields
 from connectors.edge.compose import Incoming
 from connectors.edge.json_text import parse
 from connectors.edge.principal import Principal
-from connectors.edge import fields
 from connectors.gateway.answers import JSON
 from connectors.gateway.asgi import Receive, Scope
 from connectors.gateway.guards import Budget
@@ -119,7 +120,8 @@ class Call:
     async def read_body(self) -> bytes:
         """The whole body.
 
-        Raises `Invalid`: request.too_large as soon as it is known, request.timeout after a silence; and `Overloaded`.
+        Raises `Invalid`: request.too_large as soon as it is known, request.timeout after a silence or where it goes on too
+        long; and `Overloaded`.
         """
         limit = self._limits.body_bytes_max
         length = self.header("content-length")
@@ -127,9 +129,11 @@ class Call:
             raise _too_large(limit)
         chunks: list[bytes] = []
         size = 0
+        deadline_s = time.monotonic() + self._limits.body_total_s
         while True:
             try:
-                message = await asyncio.wait_for(self.receive(), self._limits.body_timeout_s)
+                left_s = max(0.0, deadline_s - time.monotonic())
+                message = await asyncio.wait_for(self.receive(), min(self._limits.body_timeout_s, left_s))
             except TimeoutError:
                 raise Invalid("the body did not arrive in time", code="request.timeout") from None
             if message["type"] == "http.disconnect":

@@ -5,9 +5,9 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
+from connectors.edge import fields as f
 from connectors.edge.dead_letters import Unread, deliver, seal_unread
 from connectors.gateway import bodies
-from connectors.edge import fields as f
 from connectors.gateway.answers import Answer
 from connectors.gateway.call import Call
 from connectors.gateway.route import Route

@@ -1,8 +1,8 @@
 """Routes of provider effects: told before the request leaves, settled by a receipt or by evidence."""
 
+from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.edge import fields as f
 from connectors.gateway.answers import Answer, Changed
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one, report_of

@@ -65,12 +65,12 @@ class Endpoint:
         except StreamsError as error:
             answer = answer_to(error)
             if answer.status >= 500 and self.route.scope is not None:
-                _log.warning("request_failed", route=self.route.name, status=answer.status, code=error.code, **call.path)
+                _log.warning("request_failed", route=self.route.name, status=answer.status, code=error.code, **_named(call))
             return answer
         except Disconnected:
             raise
         except Exception as error:
-            _log.error("request_crashed", route=self.route.name, error=type(error).__name__, where=_where(error), **call.path)
+            _log.error("request_crashed", route=self.route.name, error=type(error).__name__, where=_where(error), **_named(call))
             return answer_to(StreamsError("unforeseen"))
 
     async def _handled(self, call: Call) -> Sendable:
@@ -82,9 +82,17 @@ class Endpoint:
                 raise Invalid(
                     "Session-Streams-Report: required, run_id;generation;native_task_id;expected_run_sequence", code="request.malformed"
                 )
+            if route.position:
+                # Whether a session is known here already must not decide whether a malformed position is refused.
+                call.position()
         if self._decoder is not None:
             return await route.handler(self._gateway, call, await call.json(self._decoder))
         return await route.handler(self._gateway, call, query)
+
+
+def _named(call: Call) -> dict[str, str]:
+    """What the path names, for the log. What has not the form of our ids may be somebody's name."""
+    return call.path if valid_path(call.path) else {}
 
 
 def _where(error: BaseException) -> list[str]:

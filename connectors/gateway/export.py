@@ -23,6 +23,7 @@ from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
+from connectors.gateway.streaming import Left, gone, send_part
 from streams.errors import ContentUnavailable, Invalid, ProjectionBehind, RecordUnreadable, Retriable, StreamsError
 from streams.exports import lines
 from streams.log.position import Position
@@ -102,10 +103,10 @@ class ExportStream:
     async def send(self, send: Send) -> None:
         name = f'attachment; filename="{self._session_id}.ndjson"'
         headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"content-disposition", name.encode())]
-        ends: list[asyncio.Task[Any]] = [asyncio.create_task(self._gone()), asyncio.create_task(self._gateway.stopping.wait())]
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            with suppress(_Left):
+            with suppress(Left):
                 await self._lines(send, ends)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -115,13 +116,9 @@ class ExportStream:
 
     async def _lines(self, send: Send, ends: list[asyncio.Task[Any]]) -> None:
         async def write(data: bytes) -> None:
-            try:
-                async with asyncio.timeout(self._gateway.limits.export_stall_s):
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
-            except TimeoutError:
-                raise _Left from None
+            await send_part(send, data, self._gateway.limits.stall_s)
             if ends[0].done():
-                raise _Left
+                raise Left
 
         await write(lines.header_line(self._session_id, from_sequence=self._from, end_sequence=self._end))
         self._header_is_out = True
@@ -132,6 +129,7 @@ class ExportStream:
                 while positions:
                     piece = await self._gateway.in_thread(partial(_piece, self._gateway, positions))
                     positions = positions[piece.positions :]
+                    self._gateway.still(self._call)
                     await write(piece.data)
                     self._next, self._last_hash = self._next + piece.positions, piece.last_hash
                 if self._next <= self._end:
@@ -145,18 +143,18 @@ class ExportStream:
             await write(lines.trailer_line(self._end, self._last_hash))
 
     async def _following(self, ends: list[asyncio.Task[Any]]) -> EventsPage:
-        """The next page, from whoever owns the session by then. Raises `_Left`, and what ends an export."""
+        """The next page, from whoever owns the session by then. Raises `Left`, and what ends an export."""
         gateway = self._gateway
         deadline_s = time.monotonic() + gateway.limits.export_patience_s
         while True:
             if gateway.stopping.is_set():
                 raise Retriable("the gateway stops", code="service.unavailable")
-            gateway.keys.principal(self._call.bearer(), gateway.clock())
+            gateway.still(self._call)
             asked = asyncio.create_task(self._page(self._next - 1, _PAGE))
             await asyncio.wait([asked, *ends], return_when=asyncio.FIRST_COMPLETED)
             if ends[0].done():
                 asked.cancel()
-                raise _Left
+                raise Left
             if not asked.done():
                 asked.cancel()
                 continue
@@ -170,21 +168,13 @@ class ExportStream:
     async def _page(self, after: int, limit: int, position: Position | None = None) -> EventsPage:
         principal, gateway = self._call.principal, self._gateway
         page = await gateway.owners.events(
-            principal.workspace_id, self._session_id, after=after, limit=limit, max_bytes=_PAGE_BYTES,
-            position=position, wait_s=gateway.limits.position_wait_s,
+            principal.workspace_id, self._session_id, subject_id=principal.subject_id, after=after, limit=limit,
+            max_bytes=_PAGE_BYTES, position=position, wait_s=gateway.limits.position_wait_s,
         )  # fmt: skip
         principal.require_sight_of(self._session_id, page.session.workspace_id, page.session.subject_id)
         if page.end_sequence < self._end and self._header_is_out:
             raise ProjectionBehind(f"{self._session_id} is told at {page.end_sequence}, and stood at {self._end}", retry_after_s=1)
         return page
-
-    async def _gone(self) -> None:
-        while (await self._call.receive())["type"] != "http.disconnect":
-            pass
-
-
-class _Left(Exception):
-    """The caller is gone, or does not read: nothing is sent any more, and the connection is closed without an end."""
 
 
 def _positions(page: EventsPage, after: int, end: int) -> list[_Position]:

@@ -45,7 +45,9 @@ async def graph(gateway: Gateway, call: Call, query: bodies.GraphQuery) -> Answe
     gateway.graphs.take()
     try:
         found = await (_as_it_is if query.through_sequence is None else _as_it_was)(gateway, call, query)
-        return await gateway.in_thread(partial(_answered, gateway, found, media_type))
+        answer = await gateway.in_thread(partial(_answered, gateway, found, media_type))
+        gateway.still(call)
+        return answer
     except Invalid as error:
         if error.code != TOO_LARGE:
             raise
@@ -68,8 +70,8 @@ def preferred(accept: str | None) -> str:
 async def _as_it_is(gateway: Gateway, call: Call, query: bodies.GraphQuery) -> Graph:
     session_id, limits = call.path["session_id"], gateway.limits
     page = await gateway.graph_owners.graph(
-        call.principal.workspace_id, session_id, node_id=query.around, depth=query.depth, nodes_max=limits.graph_around_max,
-        items_max=limits.graph_items_max, position=call.position(), wait_s=limits.position_wait_s,
+        call.principal.workspace_id, session_id, subject_id=call.principal.subject_id, node_id=query.around, depth=query.depth,
+        nodes_max=limits.graph_around_max, items_max=limits.graph_items_max, position=call.position(), wait_s=limits.position_wait_s,
     )  # fmt: skip
     _require_sight(call, page.head)
     return await gateway.in_thread(partial(_decoded, page))
@@ -88,8 +90,9 @@ async def _as_it_was(gateway: Gateway, call: Call, query: bodies.GraphQuery) -> 
     after = 0
     while True:
         page = await gateway.owners.events(
-            call.principal.workspace_id, call.path["session_id"], after=after, limit=min(_FOLD_PAGE, through - after),
-            max_bytes=_FOLD_PAGE_BYTES, position=call.position() if after == 0 else None, wait_s=limits.position_wait_s,
+            call.principal.workspace_id, call.path["session_id"], subject_id=call.principal.subject_id,
+            after=after, limit=min(_FOLD_PAGE, through - after), max_bytes=_FOLD_PAGE_BYTES,
+            position=call.position() if after == 0 else None, wait_s=limits.position_wait_s,
         )  # fmt: skip
         call.principal.require_sight_of(page.session.session_id, page.session.workspace_id, page.session.subject_id)
         if page.end_sequence < through:
@@ -150,6 +153,7 @@ ROUTES = (
     Route(
         method="GET", path="/v1/sessions/{session_id}/graph", name="read_graph",
         summary="The execution graph, now or as it was, as JSON or (Accept, format) drawn", handler=graph,
-        scope="sessions:read", query=bodies.GraphQuery, answer=GraphView, other_media_types={MERMAID: "", DOT: "", SVG: ""}, refusals=(TOO_LARGE,),
+        scope="sessions:read", query=bodies.GraphQuery, answer=GraphView, other_media_types={MERMAID: "", DOT: "", SVG: ""},
+        refusals=(TOO_LARGE,),
     ),
 )  # fmt: skip

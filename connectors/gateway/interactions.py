@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
+from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.edge import fields as f
 from connectors.gateway.answers import Answer, Changed
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one
@@ -33,7 +33,10 @@ async def open_wait(gateway: Gateway, call: Call, body: bodies.OpenWait) -> Answ
     def event(naming: Naming) -> NewEvent:
         attributes = WaitAttributes(wait_id=naming.of("wait"), kind=body.kind, expires_at=_us(body.expires_at), reason=body.reason)
         return NewEvent(
-            type="wait.opened", run_id=None if report is None else report.run_id, attributes=attributes, content=f.content_text(body.content)
+            type="wait.opened",
+            run_id=None if report is None else report.run_id,
+            attributes=attributes,
+            content=f.content_text(body.content),
         )
 
     done = await append_one(gateway, call, event, report=report)
@@ -83,7 +86,11 @@ async def steer(gateway: Gateway, call: Call, body: bodies.Steer) -> Answer:
     def event(_: Naming) -> NewEvent:
         attributes = SteeringAttributes(kind=body.kind, target_run_id=body.target_run_id)
         return NewEvent(
-            type="steering.applied", run_id=body.target_run_id, actor=body.actor, attributes=attributes, content=f.content_text(body.content)
+            type="steering.applied",
+            run_id=body.target_run_id,
+            actor=body.actor,
+            attributes=attributes,
+            content=f.content_text(body.content),
         )
 
     return (await append_one(gateway, call, event)).told(201, Changed)

@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from connectors.edge.events import EVENTS_MAX, JSON_DEPTH_MAX
+from connectors.edge.submit import BYTES_MAX, COMMANDS_MAX
 from streams.settings import read_fields
 
 _PREFIX = "SESSION_STREAMS_GATEWAY_"
@@ -23,12 +25,14 @@ class GatewayLimits:
     """From a connection, or the first byte of a further request, to the end of its headers."""
     body_timeout_s: float = 30.0
     """Longest silence within a body."""
+    body_total_s: float = 120.0
+    """From the first wait for a body to its end."""
     requests_per_s: float = 2000.0
     """Of one key, over time; `requests_burst` at once."""
     requests_burst: int = 4000
-    commands_max: int = 2048
+    commands_max: int = COMMANDS_MAX
     """Under way at once; what comes beyond is refused."""
-    commands_bytes_max: int = 64 * 1024 * 1024
+    commands_bytes_max: int = BYTES_MAX
     reads_max: int = 1024
     """Read requests under way at once."""
     followers_max: int = 512
@@ -37,8 +41,8 @@ class GatewayLimits:
     """Under way at once."""
     export_patience_s: float = 20.0
     """How long an export that has begun waits for an owner of its session."""
-    export_stall_s: float = 60.0
-    """How long an export waits for a caller who does not read."""
+    stall_s: float = 60.0
+    """How long an export or an event stream waits for a caller who does not read."""
     heartbeat_s: float = 10.0
     """Silence on an event stream before a comment is sent, and how often its key is looked at again."""
     position_wait_s: float = 5.0

@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from connectors.gateway import problems
 from connectors.edge import fields as f
+from connectors.gateway import problems
 from connectors.gateway.answers import JSON, PositionText
 from connectors.gateway.route import Route
 

@@ -35,7 +35,7 @@ async def readyz(gateway: Gateway, call: Call, _: NoQuery) -> Answer:
 
 async def metrics_text(gateway: Gateway, call: Call, _: NoQuery) -> Answer:
     counts = gateway.metrics
-    for budget in (gateway.changes, gateway.reads, gateway.followers, gateway.exports, gateway.bodies):
+    for budget in gateway.budgets:
         counts.under_way.labels(budget.what).set(budget.taken)
     counts.ready.set(0 if gateway.missing() else 1)
     return Answer(200, counts.text(), [], metrics.MEDIA_TYPE)
@@ -44,14 +44,8 @@ async def metrics_text(gateway: Gateway, call: Call, _: NoQuery) -> Answer:
 ROUTES = (
     Route(method="GET", path="/healthz", name="healthz", summary="The process is alive", handler=healthz, scope=None, answer=Alive),
     Route(
-        method="GET",
-        path="/readyz",
-        name="readyz",
-        summary="It serves",
-        handler=readyz,
-        scope=None,
-        answer=Ready,
+        method="GET", path="/readyz", name="readyz", summary="It serves", handler=readyz, scope=None, answer=Ready,
         refusals=("service.not_ready",),
     ),
     Route(method="GET", path="/metrics", name="metrics", summary="Prometheus metrics", handler=metrics_text, scope=None),
-)
+)  # fmt: skip

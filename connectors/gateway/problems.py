@@ -66,6 +66,7 @@ STATUS: Final[dict[str, int]] = {
     "service.projection_behind": 503,
     "service.overloaded": 503,
     "service.keyring_unavailable": 503,
+    "service.registry_unavailable": 503,
     "service.outcome_unknown": 503,
 }
 

@@ -1,6 +1,7 @@
-"""Bounds on what comes before a request is one: the size of its headers, and the time that they may take.
+"""Bounds on what a connection sends beside bodies: the size of headers, trailers and chunk lines, and the time of headers.
 
-The server's own protocol waits for ever for the end of headers, so a few slow connections would hold a gateway.
+The server's own protocol waits for ever for the end of headers, so a few slow connections would hold a gateway; and it
+keeps what is neither header nor body, without end. A trailer is no header: it is dropped.
 """
 
 from asyncio import AbstractEventLoop, BaseTransport, TimerHandle
@@ -10,13 +11,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from connectors.gateway.problems import answer_to
 from connectors.gateway.limits import GatewayLimits
+from connectors.gateway.problems import answer_to
 from streams.errors import Invalid
 
 
 def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
-    """A protocol class for uvicorn that closes connections whose headers are too slow or too large."""
+    """A protocol class for uvicorn that closes connections whose headers are too slow, or which send too much beside bodies."""
 
     class BoundedProtocol(HttpToolsProtocol):
         def __init__(
@@ -24,7 +25,7 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
         ) -> None:
             super().__init__(config, server_state, app_state, _loop)
             self._in_headers = True
-            self._header_bytes = 0
+            self._beside_bodies = 0
             self._header_timer: TimerHandle | None = None
 
         def connection_made(self, transport: BaseTransport) -> None:
@@ -36,13 +37,12 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self._in_headers:
-                # Counted before the parser sees them, so that a line without end is bounded too. What a request sends
-                # behind its headers in the same piece is at most one read of the socket.
-                self._header_bytes += len(data)
-                if self._header_bytes > limits.header_bytes_max + len(data):
-                    self.transport.abort()
-                    return
+            # Counted before the parser sees them, so that a line without end is bounded too. A piece in which something
+            # ends is let through whole: it is at most one read of the socket.
+            self._beside_bodies += len(data)
+            if self._beside_bodies > limits.header_bytes_max + len(data):
+                self.transport.abort()
+                return
             super().data_received(data)
 
         def on_message_begin(self) -> None:
@@ -50,10 +50,23 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
             if not self._in_headers:
                 self._expect_headers()
 
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if self._in_headers:
+                super().on_header(name, value)
+
         def on_headers_complete(self) -> None:
             self._in_headers = False
+            self._beside_bodies = 0
             self._forget_timer()
             super().on_headers_complete()
+
+        def on_body(self, body: bytes) -> None:
+            self._beside_bodies = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._beside_bodies = 0
+            super().on_message_complete()
 
         def send_400_response(self, msg: str) -> None:
             answer = answer_to(Invalid(msg, code="request.malformed"))
@@ -63,7 +76,7 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
 
         def _expect_headers(self) -> None:
             self._in_headers = True
-            self._header_bytes = 0
+            self._beside_bodies = 0
             self._forget_timer()
             self._header_timer = self.loop.call_later(limits.header_timeout_s, self._too_slow)
 

@@ -1,12 +1,14 @@
 """Reads events: pages by sequence, or a stream that follows the session (server-sent events).
 
 A stream that has nothing more to tell ends with the event `end`. Any other end is to be resumed by `Last-Event-ID`
-(= sequence); it comes when the caller's key or the owner of the session goes, and when the gateway stops. A stream holds
-one page, whatever the session's length.
+(= sequence); it comes when the caller's key or the owner of the session goes, when the caller does not read, and when the
+gateway stops. A stream holds one page, whatever the session's length. What was opened goes out only to a caller who is
+still let in after the opening.
 """
 
 import asyncio
 import re
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,10 +16,11 @@ from msgspec import Struct
 
 from connectors.gateway import bodies
 from connectors.gateway.answers import Sequence, plain
-from connectors.gateway.asgi import Receive, Send
+from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
+from connectors.gateway.streaming import Left, gone, send_part
 from connectors.gateway.views import EventView, encode_view, opened_views
 from streams.errors import Invalid, StreamsError
 from streams.query.pages import EventsPage
@@ -47,10 +50,12 @@ class EventsView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 async def events(gateway: Gateway, call: Call, query: bodies.EventsQuery) -> Sendable:
     streaming = EVENT_STREAM in (call.header("accept") or "")
-    after = _resume_after(call, query.after_sequence) if streaming else query.after_sequence
+    resumed_after = _resume_after(call, query.after_sequence)  # refused where it is malformed, of a page too
+    after = resumed_after if streaming else query.after_sequence
     if not streaming:
         page = await _page(gateway, call, after, query.limit, gateway.limits.page_bytes_max)
         views = await gateway.in_thread(partial(opened_views, gateway, page.events))
+        gateway.still(call)
         return plain(
             EventsView(
                 events=views,
@@ -80,7 +85,8 @@ def _resume_after(call: Call, after: int) -> int:
 async def _page(gateway: Gateway, call: Call, after: int, limit: int, max_bytes: int, wait_ms: int = 0) -> EventsPage:
     session_id = call.path["session_id"]
     page = await gateway.owners.events(
-        call.principal.workspace_id, session_id, after=after, limit=limit, max_bytes=max_bytes, wait_ms=wait_ms,
+        call.principal.workspace_id, session_id, subject_id=call.principal.subject_id,
+        after=after, limit=limit, max_bytes=max_bytes, wait_ms=wait_ms,
         position=call.position() if wait_ms == 0 else None, wait_s=gateway.limits.position_wait_s,
     )  # fmt: skip
     call.principal.require_sight_of(session_id, page.session.workspace_id, page.session.subject_id)
@@ -98,13 +104,17 @@ class EventStream:
         self._until = page.end_sequence if replay_only else None
 
     async def send(self, send: Send) -> None:
-        headers = [(b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
-        ends: list[asyncio.Task[Any]] = [asyncio.create_task(_gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
+        headers = [
+            (b"content-type", f"{EVENT_STREAM}; charset=utf-8".encode()),
+            (b"cache-control", b"no-store"),
+            (b"x-accel-buffering", b"no"),
+        ]
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
-            await self._follow(send, ends)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            with suppress(Left):
+                await self._follow(send, ends)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._gateway.followers.give_back()
             for task in ends:
@@ -112,16 +122,21 @@ class EventStream:
 
     async def _follow(self, send: Send, ends: list[asyncio.Task[Any]]) -> None:
         gateway, call, page = self._gateway, self._call, self._page
+
+        async def write(data: bytes) -> None:
+            await send_part(send, data, gateway.limits.stall_s)
+
+        await write(b"retry: 1000\n\n")
         while True:
             try:
                 chunk = await gateway.in_thread(partial(_chunk, gateway, page))
-                await send({"type": "http.response.body", "body": chunk or b": still here\n\n", "more_body": True})
+                gateway.still(call)
+                await write(chunk or b": still here\n\n")
                 over = self._is_over(page)
                 if over is not None:
                     # Told apart from an end that is to be resumed.
-                    await send({"type": "http.response.body", "body": b'event: end\ndata: {"reason":"%s"}\n\n' % over, "more_body": True})
+                    await write(b'event: end\ndata: {"reason":"%s"}\n\n' % over)
                     return
-                gateway.keys.principal(call.bearer(), gateway.clock())
                 wait_ms = int(gateway.limits.heartbeat_s * 1000)
                 asked = asyncio.create_task(_page(gateway, call, page.next_after, _STREAM_PAGE, _STREAM_PAGE_BYTES, wait_ms))
                 await asyncio.wait([asked, *ends], return_when=asyncio.FIRST_COMPLETED)
@@ -131,18 +146,13 @@ class EventStream:
                 page = await asked
             except StreamsError as error:
                 # The caller resumes behind the last event that it saw, and is then told what is wrong.
-                await send({"type": "http.response.body", "body": f": {error.code}\n\n".encode(), "more_body": True})
+                await write(f": {error.code}\n\n".encode())
                 return
 
     def _is_over(self, page: EventsPage) -> bytes | None:
         if page.session.status == "closed" and page.next_after >= page.end_sequence:
             return b"closed"
         return b"replayed" if self._until is not None and page.next_after >= self._until else None
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _chunk(gateway: Gateway, page: EventsPage) -> bytes:

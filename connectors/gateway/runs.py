@@ -3,9 +3,9 @@
 A worker proves itself by the header `Session-Streams-Report`; who may report what, the authority decides.
 """
 
+from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.edge import fields as f
 from connectors.gateway.answers import Answer, Changed
 from connectors.gateway.call import Call
 from connectors.gateway.changes import Done, append_one, report_of

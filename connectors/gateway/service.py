@@ -19,8 +19,8 @@ from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
 from connectors.gateway.guards import Budget, RateLimit
-from connectors.gateway.metrics import Metrics
 from connectors.gateway.limits import GatewayLimits
+from connectors.gateway.metrics import Metrics
 from streams.clock import now_us
 from streams.custody.sealing import Sealer
 from streams.errors import StreamsError
@@ -42,7 +42,10 @@ INLINE_BYTES_MAX: Final = 32 * 1024
 class Owners(Protocol):
     """What `connectors.owner.projector_owners.ProjectorOwners` offers. All raise `Retriable`s, `NotFound` and `Invalid`."""
 
-    async def session(self, workspace_id: str, session_id: str, *, position: Position | None = None, wait_s: float = 5.0) -> SessionRow: ...
+    async def session(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> SessionRow: ...  # fmt: skip
 
     async def sessions(
         self, workspace_id: str, *, subject_id: str | None = None, cursor: str | None = None, limit: int = 100,
@@ -50,7 +53,8 @@ class Owners(Protocol):
     ) -> SessionsPage: ...  # fmt: skip
 
     async def events(
-        self, workspace_id: str, session_id: str, *, after: int, limit: int, max_bytes: int, wait_ms: int = 0,
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
+        after: int, limit: int, max_bytes: int, wait_ms: int = 0,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> EventsPage: ...  # fmt: skip
 
@@ -59,7 +63,8 @@ class GraphOwners(Protocol):
     """What `connectors.owner.graph_owners.GraphOwners` offers, and raises."""
 
     async def graph(
-        self, workspace_id: str, session_id: str, *, node_id: str | None, depth: int, nodes_max: int, items_max: int,
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
+        node_id: str | None, depth: int, nodes_max: int, items_max: int,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> GraphPage: ...  # fmt: skip
 
@@ -73,16 +78,20 @@ class Refused(Exception):
 
 
 class FactsCache:
-    """The least recently used sessions go first. Facts never change, so they never go stale."""
+    """The least recently used sessions go first. Facts never change, so they never go stale.
+
+    Who may not see a session is told nothing from here: the owner is asked as it is for a session that is not there.
+    """
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
         self._entries: OrderedDict[str, SessionFacts] = OrderedDict()
 
-    def get(self, session_id: str) -> SessionFacts | None:
+    def get(self, session_id: str, principal: Principal) -> SessionFacts | None:
         facts = self._entries.get(session_id)
-        if facts is not None:
-            self._entries.move_to_end(session_id)
+        if facts is None or not principal.sees(facts.workspace_id, facts.subject_id):
+            return None
+        self._entries.move_to_end(session_id)
         return facts
 
     def put(self, facts: SessionFacts) -> None:
@@ -121,6 +130,7 @@ class Gateway:
         self.graphs = Budget(limits.graphs_max, "graphs")
         self.exports = Budget(limits.exports_max, "exports")
         self.bodies = Budget(limits.commands_bytes_max, "bytes of requests")
+        self.budgets = (self.changes, self.reads, self.followers, self.graphs, self.exports, self.bodies)
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
         self.commands_topic = Topics(self.settings.topic_prefix).commands
 
@@ -140,15 +150,25 @@ class Gateway:
 
     async def facts_of(self, call: Call, session_id: str) -> SessionFacts:
         """Raises `NotFound` also for what this principal may not see; what the owner raises where it must be asked."""
-        facts = self.facts.get(session_id)
+        facts = self.facts.get(session_id, call.principal)
         if facts is None:
-            row = await self.owners.session(
-                call.principal.workspace_id, session_id, position=call.position(), wait_s=self.limits.position_wait_s
-            )
-            facts = facts_of_row(row)
+            facts = facts_of_row(await self.session(call, session_id))
             self.facts.put(facts)
-        call.principal.require_sight_of(session_id, facts.workspace_id, facts.subject_id)
         return facts
+
+    async def session(self, call: Call, session_id: str) -> SessionRow:
+        """Raises `NotFound` also for what this principal may not see, and what the owner raises."""
+        principal = call.principal
+        row = await self.owners.session(
+            principal.workspace_id, session_id, subject_id=principal.subject_id,
+            position=call.position(), wait_s=self.limits.position_wait_s,
+        )  # fmt: skip
+        principal.require_sight_of(session_id, row.workspace_id, row.subject_id)
+        return row
+
+    def still(self, call: Call) -> None:
+        """Looks again whether the caller may be answered: time passed since it was let in. Raises as `authenticate`."""
+        self.keys.principal(call.bearer(), self.clock())
 
     async def carry_out(
         self,

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
+from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent, SessionFacts, facts_of_row
 from connectors.gateway import bodies
-from connectors.edge import fields as f
 from connectors.gateway.answers import Answer, Changed, PositionText, Sequence, plain, told
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one
@@ -125,11 +125,7 @@ async def close(gateway: Gateway, call: Call, body: bodies.CloseSession) -> Answ
 
 
 async def read(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
-    session_id = call.path["session_id"]
-    row = await gateway.owners.session(
-        call.principal.workspace_id, session_id, position=call.position(), wait_s=gateway.limits.position_wait_s
-    )
-    call.principal.require_sight_of(session_id, row.workspace_id, row.subject_id)
+    row = await gateway.session(call, call.path["session_id"])
     if row.policy_mode is not None and row.content_window_days is not None:
         gateway.facts.put(facts_of_row(row))
     return plain(session_view(gateway, row))

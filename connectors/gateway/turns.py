@@ -1,8 +1,8 @@
 """Routes of threads and Turns: where conversation stands, and when."""
 
+from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent
 from connectors.gateway import bodies
-from connectors.edge import fields as f
 from connectors.gateway.answers import Answer, Changed
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one

@@ -138,7 +138,11 @@ class OwnerApplication(InternalApplication):
     async def _session(self, body: bytes, receive: Receive) -> object:
         question = _decoded(body, _session_decoder)
         return await self._reads.session(
-            question.workspace_id, question.session_id, position=_position(question.position), wait_s=_waited(question.wait_s)
+            question.workspace_id,
+            question.session_id,
+            subject_id=question.subject_id,
+            position=_position(question.position),
+            wait_s=_waited(question.wait_s),
         )
 
     async def _sessions(self, body: bytes, receive: Receive) -> object:
@@ -159,6 +163,7 @@ class OwnerApplication(InternalApplication):
         page = self._reads.events(
             question.workspace_id,
             question.session_id,
+            subject_id=question.subject_id,
             after=_bounded("after", question.after, 0, 2**62),
             limit=_bounded("limit", question.limit, 1, _LIMIT_MAX),
             max_bytes=_bounded("max_bytes", question.max_bytes, 1, _PAGE_BYTES_MAX),
@@ -184,6 +189,7 @@ class GraphApplication(InternalApplication):
         return await self._reads.graph(
             question.workspace_id,
             question.session_id,
+            subject_id=question.subject_id,
             node_id=question.node_id,
             depth=_bounded("depth", question.depth, 0, _DEPTH_MAX),
             nodes_max=_bounded("nodes_max", question.nodes_max, 1, _ITEMS_MAX),

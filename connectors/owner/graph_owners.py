@@ -27,6 +27,7 @@ class GraphOwners(Asker):
         workspace_id: str,
         session_id: str,
         *,
+        subject_id: str | None = None,
         node_id: str | None,
         depth: int,
         nodes_max: int,
@@ -40,6 +41,6 @@ class GraphOwners(Asker):
         here = await self._passed_elsewhere(position, partition, deadline_s)
 
         def question(left_s: float) -> GraphQuestion:
-            return GraphQuestion(workspace_id, session_id, node_id, depth, nodes_max, items_max, here, left_s)
+            return GraphQuestion(workspace_id, session_id, node_id, depth, nodes_max, items_max, here, left_s, subject_id)
 
         return await self._ask(partition, "graph", question, _page, deadline_s)

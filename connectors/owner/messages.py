@@ -29,12 +29,14 @@ PREFIX: Final = "/internal/v1/"
 
 
 class SessionQuestion(Struct, frozen=True):
-    """`position`: text of a Position, or None. `wait_s`: the budget for waiting."""
+    """`position`: text of a Position, or None. `wait_s`: the budget for waiting. `subject_id`: the only one whose sessions
+    are there for who asks; None: all of the workspace are."""
 
     workspace_id: str
     session_id: str
     position: str | None
     wait_s: float
+    subject_id: str | None = None
 
 
 class SessionsQuestion(Struct, frozen=True):
@@ -50,7 +52,7 @@ class SessionsQuestion(Struct, frozen=True):
 
 
 class EventsQuestion(Struct, frozen=True):
-    """`follow_s`: how long to wait for a first event above `after`."""
+    """`follow_s`: how long to wait for a first event above `after`. Else as `SessionQuestion`."""
 
     workspace_id: str
     session_id: str
@@ -60,6 +62,7 @@ class EventsQuestion(Struct, frozen=True):
     follow_s: float
     position: str | None
     wait_s: float
+    subject_id: str | None = None
 
 
 class AppliedQuestion(Struct, frozen=True):
@@ -78,6 +81,7 @@ class GraphQuestion(Struct, frozen=True):
     items_max: int
     position: str | None
     wait_s: float
+    subject_id: str | None = None
 
 
 class Refusal(Struct, frozen=True):

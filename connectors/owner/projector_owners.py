@@ -30,13 +30,22 @@ class ProjectorOwners(Asker):
     def __init__(self, settings: Settings, token: str, finder: FindsOwners | None = None) -> None:
         super().__init__(settings.partitions, token, finder or GroupOwners(settings, GROUP, Topics(settings.topic_prefix).events))
 
-    async def session(self, workspace_id: str, session_id: str, *, position: Position | None = None, wait_s: float = 5.0) -> SessionRow:
+    async def session(
+        self,
+        workspace_id: str,
+        session_id: str,
+        *,
+        subject_id: str | None = None,
+        position: Position | None = None,
+        wait_s: float = 5.0,
+    ) -> SessionRow:
+        """`subject_id`: the only one whose sessions are there for who asks; None: all are."""
         deadline_s = time.monotonic() + wait_s
         partition = self._partition(session_id)
         here = await self._passed_elsewhere(position, partition, deadline_s)
 
         def question(left_s: float) -> SessionQuestion:
-            return SessionQuestion(workspace_id, session_id, here, left_s)
+            return SessionQuestion(workspace_id, session_id, here, left_s, subject_id)
 
         return await self._ask(partition, "session", question, _row, deadline_s)
 
@@ -45,6 +54,7 @@ class ProjectorOwners(Asker):
         workspace_id: str,
         session_id: str,
         *,
+        subject_id: str | None = None,
         after: int,
         limit: int,
         max_bytes: int,
@@ -52,14 +62,14 @@ class ProjectorOwners(Asker):
         position: Position | None = None,
         wait_s: float = 5.0,
     ) -> EventsPage:
-        """Waits up to `wait_ms` for a first event above `after`; an empty page says that there was none."""
+        """Waits up to `wait_ms` for a first event above `after`; an empty page says that there was none. Else as `session`."""
         deadline_s = time.monotonic() + wait_s
         partition = self._partition(session_id)
         here = await self._passed_elsewhere(position, partition, deadline_s)
         follow_s = wait_ms / 1000
 
         def question(left_s: float) -> EventsQuestion:
-            return EventsQuestion(workspace_id, session_id, after, limit, max_bytes, follow_s, here, left_s)
+            return EventsQuestion(workspace_id, session_id, after, limit, max_bytes, follow_s, here, left_s, subject_id)
 
         return await self._ask(partition, "events", question, _events_page, deadline_s, more_s=follow_s)
 

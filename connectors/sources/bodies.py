@@ -13,11 +13,12 @@ everything derived from it is in the log as well.
 """
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
+
+from streams.session.vocabulary import NAME
 
 MAX_BATCH_EVENTS = 500
 MAX_BATCH_BYTES = 4 * 1024 * 1024
@@ -25,7 +26,6 @@ _ENVELOPE_BYTES = 700
 """About what a body weighs without its content."""
 
 Scalar = str | int | float | bool
-_NAME = re.compile(r"[A-Za-z0-9_.:/@+-]{1,128}")
 
 
 class Ref(Struct, frozen=True):
@@ -102,7 +102,7 @@ def outside_id(prefix: str, session_id: str, *parts: str) -> str:
 
 def software_name(value: object) -> str | None:
     """A tool, model or version name as it may stand in clear; anything that does not look like one stays content."""
-    return value if isinstance(value, str) and _NAME.fullmatch(value) else None
+    return value if isinstance(value, str) and NAME(value) else None
 
 
 class Batch:

@@ -24,8 +24,6 @@ from connectors.sources.transport import LogEvent, Transport
 _TOLD_MAX = 50
 _PAGE_EVENTS = 500
 
-Object = Mapping[str, object]
-
 
 class CheckReport(Struct):
     """Counts over all sessions that were checked, and the differences found (the first 50; `different` counts all)."""

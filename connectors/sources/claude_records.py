@@ -16,7 +16,7 @@ from connectors.sources.bodies import software_name
 
 Json = Mapping[str, object]
 
-_KIND = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_KIND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
 _INTERRUPTED = "[Request interrupted by user"
 _SERVED_BY_TERMINAL = (

@@ -1,8 +1,8 @@
 """The transport without a gateway: commands go straight to the command topic, for bulk imports beside the broker.
 
-It composes, names and seals with the gateway's own modules, under the same keys and for the same principal, so that a
-file that went in over REST and one that went in this way are the same commands: neither is taken in twice. It needs
-the broker and the keyring; reads are answered by the owners, as for a gateway.
+It composes, names and seals with the modules of `connectors.edge`, as a gateway does, under the same keys and for the
+same principal, so that a file that went in over REST and one that went in this way are the same commands: neither is
+taken in twice. It needs the broker and the keyring; reads are answered by the owners, as for a gateway.
 """
 
 import asyncio
@@ -14,26 +14,21 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, Raw, structs
 
-from connectors.edge.compose import CommandComposer, Composed, Incoming, NewEvent, SessionFacts
+from connectors.edge.asking import asking
+from connectors.edge.compose import CommandComposer, Composed, Incoming, NewEvent, SessionFacts, facts_of_row
 from connectors.edge.dead_letters import DeadLetters, Unread, deliver, seal_unread
+from connectors.edge.events import parse_lines, resolved
 from connectors.edge.keys import KeyTable
 from connectors.edge.principal import Principal
-from connectors.edge.submit import Submitter, new_reply_to
-from connectors.gateway.append import parse_events, resolved
-from connectors.gateway.call import NDJSON
 from connectors.owner.projector_owners import ProjectorOwners
-from connectors.gateway.service import Owners, facts_of_row
-from connectors.gateway.limits import GatewayLimits
 from connectors.owner.token import internal_token
 from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionBody, SessionRow
 from streams.clock import now_us
 from streams.custody.sealing import Sealer
-from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import ContentUnavailable, OutcomeUnknown, StreamsError
 from streams.log.follower import CompactedFollower
 from streams.log.position import Position
 from streams.log.record import decode_event
-from streams.log.requests import CommandLog, OutcomeFollower
 from streams.log.topics import Topics, verify
 from streams.projections.sessions import SessionRow as StoredRow
 from streams.session.events import Event, SessionAttributes
@@ -43,7 +38,6 @@ from streams.settings import Settings
 _ROLE = "importer"
 _READ_WAIT_S = 5.0
 _PAGE_BYTES = 8 * 1024 * 1024
-_LIMITS = GatewayLimits()
 
 
 class Submits(Protocol):
@@ -62,7 +56,7 @@ class DirectTransport:
         *,
         composer: CommandComposer,
         submitter: Submits,
-        owners: Owners,
+        owners: ProjectorOwners,
         sealer: Sealer,
         letters: DeadLetters,
         partition_of: Callable[[str], int],
@@ -81,9 +75,7 @@ class DirectTransport:
         body = msgspec.json.encode(SessionBody("imported", metadata, subject))
         incoming = Incoming(principal=self._principal, idempotency_key=key, method="POST", path="/v1/sessions", body=body)
         facts = await asyncio.to_thread(self._new_facts, incoming, subject)
-        attributes = SessionAttributes(
-            origin="imported", policy_mode=facts.policy_mode, content_window_days=facts.content_window_days
-        )
+        attributes = SessionAttributes(origin="imported", policy_mode=facts.policy_mode, content_window_days=facts.content_window_days)
         created = NewEvent(type="session.created", attributes=attributes, content=bytes(metadata))
         outcome = await self._carry_out(incoming, facts, [created])
         if outcome.status == ACCEPTED and not outcome.repeated:
@@ -102,7 +94,7 @@ class DirectTransport:
         incoming = Incoming(principal=self._principal, idempotency_key=key, method="POST", path=path, body=body)
         facts = self._facts[session_id]
         naming = await asyncio.to_thread(self._composer.naming, facts, incoming)
-        events = resolved(parse_events(body, NDJSON, _LIMITS), naming)
+        events = resolved(parse_lines(body), naming)
         outcome = await self._carry_out(incoming, facts, events, expected_sequence)
         if outcome.status != ACCEPTED:
             return Rejected(outcome.code or "", outcome.detail or "", outcome.last_sequence, outcome.actual_run_sequence)
@@ -151,9 +143,7 @@ class DirectTransport:
     async def _carry_out(
         self, incoming: Incoming, facts: SessionFacts, events: Sequence[NewEvent], expected_sequence: int | None = None
     ) -> Outcome:
-        compose = partial(
-            self._composer.compose, incoming, facts, events, expected_sequence=expected_sequence, importing=True
-        )
+        compose = partial(self._composer.compose, incoming, facts, events, expected_sequence=expected_sequence, importing=True)
         outcome = await self._submitter.submit(await asyncio.to_thread(compose))
         if outcome.code == "request.expired":
             raise OutcomeUnknown("the command came too late to be decided", code=outcome.code)
@@ -183,17 +173,6 @@ def _shown(event: Event, content: bytes | ContentUnavailable | None) -> LogEvent
     )
 
 
-class _Outcomes:
-    """Hands outcomes from the follower's thread to the submitter, once there is one."""
-
-    def __init__(self) -> None:
-        self.submitter: Submitter | None = None
-
-    def __call__(self, outcomes: Sequence[Outcome]) -> None:
-        if self.submitter is not None:
-            self.submitter.settle_from_thread(outcomes)
-
-
 @asynccontextmanager
 async def direct_transport(settings: Settings, api_key: str) -> AsyncIterator[DirectTransport]:
     """A transport for as long as an import takes. `api_key` says for whom, as it would at a gateway.
@@ -203,27 +182,18 @@ async def direct_transport(settings: Settings, api_key: str) -> AsyncIterator[Di
     await asyncio.to_thread(verify, settings)
     with ExitStack() as stack:
         principal = await asyncio.to_thread(_principal, settings, api_key)
-        keyring = open_local_keyring(settings.data_dir / "keyring")
-        stack.callback(keyring.close)
-        commands = CommandLog(settings, _ROLE)
-        stack.callback(commands.close)
-        reply_to, handed_on = new_reply_to(settings.instance), _Outcomes()
-        outcomes = OutcomeFollower(settings, _ROLE, reply_to, handed_on)
-        stack.callback(outcomes.close)
+        edge = stack.enter_context(asking(settings, _ROLE))
         owners = ProjectorOwners(settings, internal_token(settings.data_dir))
         stack.callback(owners.close)
-        handed_on.submitter = submitter = Submitter(commands, reply_to, timeout_s=settings.request_timeout_s)
-        sealer = Sealer(keyring, cache_seconds=settings.lease_s)
-        composer = CommandComposer(keyring, sealer, timeout_s=settings.request_timeout_s, cache_seconds=settings.lease_s)
         yield DirectTransport(
             settings,
             principal,
-            composer=composer,
-            submitter=submitter,
+            composer=edge.composer,
+            submitter=edge.submitter(),
             owners=owners,
-            sealer=sealer,
-            letters=commands,
-            partition_of=commands.partition_of,
+            sealer=edge.sealer,
+            letters=edge.commands,
+            partition_of=edge.commands.partition_of,
         )
 
 

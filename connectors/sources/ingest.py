@@ -18,7 +18,7 @@ from connectors.sources.files import STDIN, PlannedSession, Planner, SourceFile,
 from connectors.sources.records import SourceChanged
 from connectors.sources.session_import import SessionImport
 from connectors.sources.transport import Transport
-from streams.errors import NotPermitted, OutcomeUnknown, Retriable, StreamsError
+from streams.errors import NotPermitted, Retriable, StreamsError
 
 CONCURRENT_SESSIONS = 4
 """One session is sequential by nature; several keep the other side busy."""
@@ -214,7 +214,7 @@ class _Run:
                 await work.catch_up(final=final)
             except NotPermitted:
                 raise
-            except (Retriable, OutcomeUnknown) as error:
+            except Retriable as error:
                 # Time may help: with `follow` it is tried again.
                 work.forget()
                 self._late[key] = _failure(work, error)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from streams.errors import OutcomeUnknown, Retriable
+from streams.errors import Retriable
 
 T = TypeVar("T")
 
@@ -19,8 +19,8 @@ async def patiently(call: Callable[[], Awaitable[T]], patience_s: float) -> T:
     while True:
         try:
             return await call()
-        except (Retriable, OutcomeUnknown) as error:
-            wait_s = max(delay_s, error.retry_after_s if isinstance(error, Retriable) else 0.0)
+        except Retriable as error:
+            wait_s = max(delay_s, error.retry_after_s)
             if time.monotonic() + wait_s > deadline:
                 raise
             await asyncio.sleep(wait_s)

@@ -1,7 +1,7 @@
 """What an import needs from the other side, whether it is reached over REST or straight over the command topic.
 
-Calls raise `streams.errors`: `Retriable` and `OutcomeUnknown` mean the same call again with the same key, everything
-else means that the request will not do. What a session refuses comes back as a `Rejected` value.
+Calls raise `streams.errors`: `Retriable` means the same call again with the same key, everything else means that the
+request will not do. What a session refuses comes back as a `Rejected` value.
 """
 
 from typing import Protocol

@@ -11,10 +11,9 @@ import aiokafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streams.errors import Misconfigured
+from streams.log.client import MAX_RECORD_BYTES
 from streams.settings import Settings
 
-MAX_FETCH_BYTES: Final = 10 * 1024 * 1024
-"""The largest record fits (`streams.log.client.MAX_RECORD_BYTES`)."""
 _HEARTBEATS_A_SESSION: Final = 3
 _IGNORED: Final = ("client.id", "statistics.interval.ms", "socket.", "log", "debug", "broker.address.", "connections.max.idle.ms")
 """Of librdkafka alone, and nothing that a connection needs."""
@@ -42,7 +41,7 @@ def new_consumer(settings: Settings) -> aiokafka.AIOKafkaConsumer:
         heartbeat_interval_ms=session_ms // _HEARTBEATS_A_SESSION,
         rebalance_timeout_ms=session_ms,
         fetch_max_wait_ms=100,
-        max_partition_fetch_bytes=MAX_FETCH_BYTES,
+        max_partition_fetch_bytes=MAX_RECORD_BYTES,
         **security_of(settings.kafka),
     )
 

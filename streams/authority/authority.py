@@ -14,11 +14,13 @@ from typing import Final
 
 import structlog
 
-from streams.authority import memory
+from streams.authority import repeats
+from streams.authority.encoding import Entry
 from streams.authority.items import StepItems
 from streams.custody.dead_letters import Address, Letter, dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import RecordUnreadable
+from streams.log.client import MAX_RECORD_BYTES
 from streams.log.partitioner import partition_of
 from streams.log.reader import Record
 from streams.log.record import (
@@ -31,18 +33,21 @@ from streams.log.record import (
     encode_outcomes,
 )
 from streams.log.topics import DEAD_LETTER_DAYS, Topics
+from streams.loop.handler import Get
 from streams.loop.step import Step
 from streams.session import chain
 from streams.session.commands import Command
 from streams.session.decide import AUTHORITY, Decision, decide
-from streams.session.events import Draft
-from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
+from streams.session.ids import is_id
 from streams.session.items import SessionState
+from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
 from streams.settings import Settings
-from streams.store.store import Store
 
 _log = structlog.get_logger(__name__)
 
+MAX_COMMAND_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
+"""A larger one could become an event that its topic does not take: the suffix is added, and the hash."""
+NO_SESSION: Final = b"none"
 _EXPIRED: Final = "request.expired"
 """The one rejection that is not remembered: a repeat of that is decided anew."""
 
@@ -60,6 +65,7 @@ class SessionAuthority:
         self._events, self._outcomes, self._deadletter = topics.events, topics.outcomes, topics.deadletter
         self._partitions = settings.partitions
         self._sealer = sealer
+        self._forgetting = repeats.Forgetting()
 
     def handle(self, step: Step) -> None:
         batch = _Batch(step)
@@ -71,20 +77,23 @@ class SessionAuthority:
                 continue
             batch.answer(command, self._outcome(batch, command, parts, record.offset))
         batch.finish(self._outcomes)
+        self._forgetting.forget(step)
 
-    def restored(self, store: Store, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+    def restored(self, get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
         assert record.key is not None
-        if memory.is_chunk(record.key):
-            yield from memory.restored_chunk(store, record)
+        if repeats.is_chunk(record.key):
+            yield from repeats.restored_chunk(get, record)
         else:
             yield record.key, record.value
 
     def discard(self) -> None:
-        """Keeps nothing between steps."""
+        self._forgetting = repeats.Forgetting()
 
     def _read(self, record: Record) -> tuple[Command, tuple[RawDraft, ...]]:
         if record.value is None or record.key is None:
             raise RecordUnreadable("command.empty: neither key nor value may be null")
+        if len(record.value) > MAX_COMMAND_BYTES:
+            raise RecordUnreadable(f"command.too_large: {len(record.value)} bytes, at most {MAX_COMMAND_BYTES}")
         command, parts = decode_command_parts(record.value)
         if command.session_id.encode() != record.key:
             raise RecordUnreadable("command.wrong_key: the key is not the command's session id")
@@ -94,7 +103,7 @@ class SessionAuthority:
 
     def _outcome(self, batch: "_Batch", command: Command, parts: tuple[RawDraft, ...], offset: int) -> Outcome:
         step = batch.step
-        recorded = memory.lookup(step, command.command_id)
+        recorded = repeats.lookup(step, command.command_id)
         if recorded is not None:
             return _repeat(command, *recorded)
         items = batch.items_of(command.session_id)
@@ -109,9 +118,7 @@ class SessionAuthority:
         batch.decided(command, outcome)
         return outcome
 
-    def _append(
-        self, step: Step, items: StepItems, command: Command, parts: tuple[RawDraft, ...], decision: Decision, offset: int
-    ) -> None:
+    def _append(self, step: Step, items: StepItems, command: Command, parts: tuple[RawDraft, ...], decision: Decision, offset: int) -> None:
         header = items.get("session", "")
         previous_hash = header.last_hash if isinstance(header, SessionState) else chain.genesis(command.session_id)
         key, sequence, last = command.session_id.encode(), decision.first_sequence, len(decision.drafts) - 1
@@ -144,7 +151,9 @@ class SessionAuthority:
             detail=detail,
             recorded_at=step.now,
         )
-        step.produce(self._deadletter, step.partition, record.key or b"none", encode_dead_letter(letter))
+        # A key that is no session's may be anything, of any size: it stands in the sealed letter only.
+        key = record.key if record.key is not None and is_id(record.key.decode("ascii", "replace"), "sess") else NO_SESSION
+        step.produce(self._deadletter, step.partition, key, encode_dead_letter(letter))
 
 
 class _Batch:
@@ -153,7 +162,7 @@ class _Batch:
     def __init__(self, step: Step) -> None:
         self.step = step
         self._items: dict[str, StepItems] = {}
-        self._decided: list[tuple[bytes, Outcome]] = []
+        self._decided: list[Entry] = []
         self._answers: dict[str, list[Outcome]] = {}
 
     def items_of(self, session_id: str) -> StepItems:
@@ -163,20 +172,19 @@ class _Batch:
         return items
 
     def decided(self, command: Command, outcome: Outcome) -> None:
-        self._decided.append((command.request_digest, outcome))
-        memory.remember_at_once(self.step, command.request_digest, outcome)
+        self._decided.append(repeats.remember_at_once(self.step, command.request_digest, outcome))
 
     def answer(self, command: Command, outcome: Outcome) -> None:
         if command.reply_to:
             self._answers.setdefault(command.reply_to, []).append(outcome)
 
     def finish(self, outcomes: str) -> None:
-        """One record of outcomes for each asker, one chunk of memory, one record for each changed item."""
+        """One record of outcomes for each asker, one chunk that remembers them, one record for each changed item."""
         for reply_to, answers in self._answers.items():
             self.step.produce(outcomes, self.step.partition, reply_to.encode(), encode_outcomes(reply_to, answers))
         for items in self._items.values():
             items.flush()
-        memory.remember(self.step, self._decided)
+        repeats.remember(self.step, self._decided)
 
 
 def _repeat(command: Command, request_digest: bytes, recorded: Outcome) -> Outcome:

@@ -6,8 +6,8 @@ import msgspec
 
 from schemas import codec
 from streams.errors import StoreUnusable
-from streams.session.outcomes import Grant, Outcome
 from streams.session.items import KINDS, Item, from_record, to_record
+from streams.session.outcomes import Grant, Outcome
 
 _SUBJECTS: Final = {kind: f"state/{kind}" for kind in KINDS}
 _GRANT: Final = "grant"

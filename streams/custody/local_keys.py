@@ -4,7 +4,6 @@ Of processes that start together the first creates it, whole and durable, and th
 may read is refused: what it wraps would be no secret.
 """
 
-import contextlib
 import hashlib
 import os
 import re
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
 from streams.errors import KeyringUnavailable, Misconfigured
+from streams.files import create_once
 
 _LABEL: Final = "session-streams/workspace-keys/v1"
 _FORMAT: Final = re.compile(rf"{_LABEL} ([0-9a-f]{{64}})\n")
@@ -63,20 +63,8 @@ class LocalKeyFile:
 
 
 def _create(path: Path) -> None:
-    """Write a file of our own, then give it the name if nobody has it yet: a link, unlike a rename, replaces nothing."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{_LABEL} {secrets.token_hex(32)}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
-    sync_directory(path.parent)
+    create_once(path, f"{_LABEL} {secrets.token_hex(32)}\n".encode())
 
 
 def _load(path: Path) -> bytes:
@@ -89,12 +77,3 @@ def _load(path: Path) -> bytes:
     if match is None:
         raise Misconfigured(f"key file {path}: expected one line, {_LABEL!r} and 64 hex digits")
     return bytes.fromhex(match[1])
-
-
-def sync_directory(path: Path) -> None:
-    """Make names that were given in a directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

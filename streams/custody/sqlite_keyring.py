@@ -28,8 +28,9 @@ from msgspec import Struct
 from streams.custody.cache import BoundedCache
 from streams.custody.group_commit import GroupCommit, connect, exclusive, transaction
 from streams.custody.keyring import PSEUDONYM_PREFIXES, SECRET_BYTES, PseudonymKind, SecretRef, WorkspaceKeyProvider
-from streams.custody.local_keys import LocalKeyFile, sync_directory
+from streams.custody.local_keys import LocalKeyFile
 from streams.errors import ContentUnavailable, Invalid, KeyringUnavailable, Misconfigured
+from streams.files import sync_directory
 from streams.session.ids import is_id
 
 LOCAL_KEY_NAME: Final = "workspace.key"

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from streams.graph.facts import TELLS
 from streams.graph.items import ACTOR, CONTAINS, SESSION, Gap, Head
-from streams.graph.memory import Rows
+from streams.graph.rows import Rows
 from streams.graph.telling import Telling
 from streams.session.events import Event, MessageAttributes, SourceAttributes, ToolAttributes
 

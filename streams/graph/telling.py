@@ -19,7 +19,7 @@ from streams.graph.items import (
     attempt_id,
     edge_id,
 )
-from streams.graph.memory import Rows
+from streams.graph.rows import Rows
 from streams.session.events import NONE, Attributes, Content, Event
 
 A = TypeVar("A", bound=Attributes)

@@ -81,6 +81,10 @@ class GroupConsumer:
                 raise translate(error, f"seeking {topic}:{partition}") from error
             self._positions[(topic, partition)] = offset
 
+    def pause(self, places: Collection[Place]) -> None:
+        """Nothing of these is read until `resume`; a position set by `seek` before that is lost, so seek after it."""
+        self._consumer.pause([TopicPartition(*place) for place in places])
+
     def resume(self, places: Collection[Place]) -> None:
         self._consumer.resume([TopicPartition(*place) for place in places])
 

@@ -92,8 +92,11 @@ class TransactionalProducer:
     def close(self) -> None:
         """Drops what was not sent. An open transaction stays open: the next of this id, or its time-out, ends it."""
         self._watch.close()
-        self._producer.purge()
-        self._producer.flush(1)
+        try:
+            self._producer.purge()
+            self._producer.flush(1)
+        except (KafkaException, SystemError) as error:
+            _log.warning("producer_closed_dirty", transactional_id=self.transactional_id, reason=str(error))
 
     def _call(self, doing: str, call: Callable[[], object], *, aborting: bool = False) -> bool:
         """Whether it was done; False: to be called again."""

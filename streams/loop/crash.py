@@ -1,4 +1,4 @@
-"""Crash points: places in the loop where a test has the process killed, passed in as values (`after_produce:3`)."""
+"""Crash points: places in the loop where a test has the process killed or stopped, passed in as values (`after_produce:3`)."""
 
 import os
 import signal
@@ -32,22 +32,22 @@ class NoCrash:
 
 
 class KillAt:
-    """SIGKILL to this process when `point` is reached for the `count`-th time."""
+    """SIGKILL (or `number`, SIGSTOP say) to this process when `point` is reached for the `count`-th time."""
 
-    def __init__(self, point: CrashPoint, count: int) -> None:
-        self._point, self._left = point, count
+    def __init__(self, point: CrashPoint, count: int, number: signal.Signals = signal.SIGKILL) -> None:
+        self._point, self._left, self._number = point, count, number
 
     @classmethod
     def parse(cls, text: str) -> "KillAt":
-        """`point:count`. Raises `Misconfigured`."""
-        name, _, count = text.partition(":")
+        """`point[:count[:signal]]`. Raises `Misconfigured`."""
+        name, count, number = [*text.split(":"), "", ""][:3]
         try:
-            return cls(CrashPoint(name), int(count or "1"))
-        except ValueError as error:
-            raise Misconfigured(f"crash point {text!r}: one of {', '.join(CrashPoint)}, then :count") from error
+            return cls(CrashPoint(name), int(count or "1"), signal.Signals[number or "SIGKILL"])
+        except (ValueError, KeyError) as error:
+            raise Misconfigured(f"crash point {text!r}: one of {', '.join(CrashPoint)}, then :count and :signal") from error
 
     def reached(self, point: CrashPoint) -> None:
         if point is self._point:
             self._left -= 1
             if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._number)

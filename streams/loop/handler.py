@@ -1,11 +1,12 @@
 """What a writer supplies to the loop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from streams.log.reader import Record
 from streams.loop.step import Step
-from streams.store.store import Store
+
+Get = Callable[[bytes], bytes | None]
 
 
 class Handler(Protocol):
@@ -22,8 +23,8 @@ class Handler(Protocol):
     def handle(self, step: Step) -> None:
         """Decides every record of the step, in order. What cannot be decoded goes to the dead letters, never up."""
 
-    def restored(self, store: Store, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
-        """The store's puts that a record of the changelog stands for."""
+    def restored(self, get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+        """The store's puts that a record of the changelog stands for. `get` reads what the records before it have put."""
 
     def discard(self) -> None:
         """The transaction was aborted: forget what was cached from it."""

@@ -8,16 +8,19 @@ Rules it upholds:
   the generation, but not whether the member owns what it commits;
 * nothing pending outlives a rebalance: callbacks run inside `GroupConsumer.read`, and no batch is open there.
 
-Abortable error: abort, forget, rewind. Anything else: leave the process; the log says at the next start what happened.
+Abortable error: abort, forget, rewind. A damaged store: abort, wipe that partition's store, restore it. Anything else: leave
+the process; the log says at the next start what happened.
 """
 
 import threading
+from contextlib import ExitStack
 from itertools import groupby
 
 import structlog
 
 from streams.clock import now_us
-from streams.errors import BrokerUnavailable, Fatal, Retriable, StreamsError, TransactionAborted
+from streams.errors import BrokerUnavailable, Fatal, Retriable, StoreUnusable, StreamsError, TransactionAborted
+from streams.files import claim
 from streams.log.log import Log
 from streams.log.reader import Place, Record
 from streams.loop.crash import Crash, CrashPoint, NoCrash
@@ -36,6 +39,14 @@ _RESTORE_PIECE_S = 0.2
 _ABORT_PAUSE_S = 0.05
 
 
+class _StoreDamaged(Exception):
+    """A partition's store was found unusable while it was decided from."""
+
+    def __init__(self, partition: int, cause: StoreUnusable) -> None:
+        super().__init__(cause.detail)
+        self.partition, self.cause = partition, cause
+
+
 class Loop:
     """Runs one handler in the calling thread until `stop` is set."""
 
@@ -50,13 +61,16 @@ class Loop:
         observer: Observer | None = None,
         client_id: str | None = None,
     ) -> None:
-        """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there.
+        """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there, `Misconfigured`
+        where a process of this instance still runs on this data folder.
 
         `client_id` is what the group shows of this member (`streams.log.owners`), for those who read its stores.
         """
         self._settings, self._log, self._handler, self._stop = settings, log, handler, stop
         self._crash = crash or NoCrash()
         self._observer = observer or NoObserver()
+        # Before the fence: a second process of one name must not stop the first, which is well.
+        self._claim = claim(settings.store_path(handler.role, 0).parent / ".instance")
         self._cluster = log.cluster_id()
         self._changelog_id = log.topic_id(handler.changelog)
         self._producer = log.transactions(handler.role)
@@ -65,6 +79,8 @@ class Loop:
         self._restores: dict[int, Restore] = {}
         self._waiting: set[int] = set()
         self._owned_since: dict[int, int] = {}
+        self._resume_at: dict[int, int] = {}
+        """Where a partition goes on whose store was damaged while it was read: a resume alone goes on behind what was taken."""
         member = client_id or f"{handler.role}.{settings.instance}"
         self._consumer = log.member(handler.role, handler.input, member, self._assigned, self._given_up)
 
@@ -87,12 +103,14 @@ class Loop:
 
     def close(self) -> None:
         """Leaves the group and closes the stores. An open transaction stays open until the next of this instance comes."""
-        self._consumer.close()
-        for restore in self._restores.values():
-            restore.close()
-        for store in self._stores.values():
-            store.close()
-        self._producer.close()
+        with ExitStack() as closing:  # last in, first out, and every one, whatever another raises
+            closing.callback(self._claim.close)
+            closing.callback(self._producer.close)
+            for store in self._stores.values():
+                closing.callback(store.close)
+            for restore in self._restores.values():
+                closing.callback(restore.close)
+            closing.callback(self._consumer.close)
         _log.info("loop_stopped", role=self._handler.role, instance=self._settings.instance)
 
     def _transact(self, records: list[Record]) -> int:
@@ -109,7 +127,7 @@ class Loop:
             self._producer.begin()
             self._crash.reached(CrashPoint.AFTER_BEGIN)
             for step in steps:
-                self._handler.handle(step)
+                self._handle(step)
             self._crash.reached(CrashPoint.AFTER_DECIDE)
             # 2. Produce outputs and changelog.
             for step in steps:
@@ -132,12 +150,29 @@ class Loop:
             self._producer.abort()
             self._rewind(steps, unavailable)
             return 0
+        except _StoreDamaged as damaged:
+            self._producer.abort()
+            self._rewind(steps, damaged.cause)
+            first = next(step.records[0].offset for step in steps if step.partition == damaged.partition)
+            self._start_over(damaged.partition, damaged.cause, resume_at=first)
+            return 0
         # 5. Only now the stores: data and offsets in one batch each.
         for step in steps:
-            self._write(step, consumed[(self._handler.input, step.partition)], offsets.get(step.partition))
-            self._observer.written(step)
+            next_input = consumed[(self._handler.input, step.partition)]
+            try:
+                self._write(step, next_input, offsets.get(step.partition))
+            except StoreUnusable as unusable:
+                self._start_over(step.partition, unusable, resume_at=next_input)
+            else:
+                self._observer.written(step)
         self._crash.reached(CrashPoint.AFTER_STORE_WRITE)
         return len(records)
+
+    def _handle(self, step: Step) -> None:
+        try:
+            self._handler.handle(step)
+        except StoreUnusable as unusable:
+            raise _StoreDamaged(step.partition, unusable) from unusable
 
     def _produce(self, step: Step, offsets: dict[int, int]) -> None:
         for topic, partition, key, value in step.outputs:
@@ -183,31 +218,56 @@ class Loop:
         self._observer.given_up([partition for _, partition in places])
         for _, partition in places:
             self._waiting.discard(partition)
-            restore = self._restores.pop(partition, None)
-            if restore is not None:
-                restore.close()
-            store = self._stores.pop(partition, None)
-            if store is not None:
-                store.close()
+            self._resume_at.pop(partition, None)
+            for held in (self._restores.pop(partition, None), self._stores.pop(partition, None)):
+                if held is not None:
+                    held.close()
         self._handler.discard()
+
+    def _start_over(self, partition: int, cause: StoreUnusable, resume_at: int | None = None) -> None:
+        """Wipes the partition's store and restores it, its input paused meanwhile."""
+        _log.warning("store_rebuilt", role=self._handler.role, partition=partition, reason=cause.detail)
+        if resume_at is not None:
+            self._consumer.pause([(self._handler.input, partition)])
+            self._resume_at[partition] = resume_at
+        self._observer.given_up([partition])
+        restore = self._restores.pop(partition, None)
+        if restore is not None:
+            restore.close()
+        self._stores.pop(partition).wipe()
+        self._handler.discard()
+        self._waiting.add(partition)
 
     def _advance_restores(self) -> None:
         for partition in sorted(self._waiting):
             try:
                 self._begin_restore(partition)
+            except StoreUnusable as unusable:
+                self._start_over(partition, unusable)
+                return
             except BrokerUnavailable as error:
                 _log.warning("restore_waits", role=self._handler.role, partition=partition, reason=error.detail)
                 self._stop.wait(_RESTORE_PIECE_S)
                 return
             self._waiting.discard(partition)
+        # A share for each, then poll again: one that waits for a hung transaction holds up nobody else.
         for partition, restore in sorted(self._restores.items()):
-            if restore.step(_RESTORE_PIECE_S):
-                restore.close()
-                del self._restores[partition]
-                self._owned_since[partition] = now_us()
-                self._observer.restored(partition, self._stores[partition])
-                self._consumer.resume([(self._handler.input, partition)])
-            return  # one piece, then poll again
+            try:
+                restored = restore.step(_RESTORE_PIECE_S / len(self._restores))
+            except StoreUnusable as unusable:
+                self._start_over(partition, unusable)
+                return
+            if restored:
+                self._finish_restore(partition)
+
+    def _finish_restore(self, partition: int) -> None:
+        self._restores.pop(partition).close()
+        self._owned_since[partition] = now_us()
+        self._observer.restored(partition, self._stores[partition])
+        place = (self._handler.input, partition)
+        self._consumer.resume([place])
+        if partition in self._resume_at:
+            self._consumer.seek({place: self._resume_at.pop(partition)})
 
     def _begin_restore(self, partition: int) -> None:
         # The committed offset waits out a transaction of the predecessor that is about to move it, and is read before
@@ -217,5 +277,5 @@ class Loop:
         if store is None:
             path = self._settings.store_path(self._handler.role, partition)
             identity = StoreIdentity(self._handler.role, self._handler.version, self._cluster, self._changelog_id, partition)
-            store = self._stores[partition] = Store.open_or_rebuild(path, identity, _log)
+            store = self._stores[partition] = Store.open_or_rebuild(path, identity)
         self._restores[partition] = Restore(self._log, self._handler, partition, store, self._crash)

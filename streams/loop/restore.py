@@ -6,12 +6,11 @@ stale state.
 """
 
 import time
-from collections.abc import Iterator
 
 import structlog
 
 from streams.clock import now_us
-from streams.errors import BrokerUnavailable
+from streams.errors import BrokerUnavailable, StoreUnusable
 from streams.log.log import Log
 from streams.log.reader import Record
 from streams.log.topics import TOMBSTONE_HORIZON_MS
@@ -33,8 +32,9 @@ class Restore:
     """One partition's restore. `step` until it answers True, then `close`."""
 
     def __init__(self, log: Log, handler: Handler, partition: int, store: Store, crash: Crash) -> None:
-        """Raises `BrokerUnavailable`."""
+        """Raises `BrokerUnavailable`, and `StoreUnusable` where the store's offsets do not fit the changelog."""
         self._handler, self._partition, self._store, self._crash = handler, partition, store, crash
+        self._begun_ms = now_us() // 1000
         place = (handler.changelog, partition)
         self._end = log.end_offsets([place], committed=False)[place]
         log_start = log.log_start_offsets([place])[place]
@@ -45,17 +45,12 @@ class Restore:
     def _start(self, log_start: int) -> int:
         offsets = self._store.offsets()
         start = offsets.get(CHANGELOG, log_start)
-        age_ms = now_us() // 1000 - offsets.get(WRITTEN_AT_MS, 0)
-        reason = None
+        age_ms = self._begun_ms - offsets.get(WRITTEN_AT_MS, self._begun_ms)
         if start > self._end or start < log_start:
-            reason = f"its changelog offset {start} is outside {log_start}..{self._end}"
-        elif offsets and age_ms > TOMBSTONE_HORIZON_MS:
-            reason = "it was last written before the tombstone horizon"
-        if reason is None:
-            return start
-        _log.warning("store_rebuilt", role=self._handler.role, partition=self._partition, reason=reason)
-        self._store.wipe()
-        return log_start
+            raise StoreUnusable(f"its changelog offset {start} is outside {log_start}..{self._end}")
+        if age_ms > TOMBSTONE_HORIZON_MS:
+            raise StoreUnusable("it was last written before the tombstone horizon")
+        return start
 
     def step(self, budget_s: float) -> bool:
         """Applies what arrives within the budget; True once the end is reached. Raises StreamsError."""
@@ -67,14 +62,14 @@ class Restore:
                 _log.warning("restore_interrupted", role=self._handler.role, partition=self._partition, reason=error.detail)
                 records = []
             if records:
-                self._store.write(self._puts(records), self._offsets())
+                self._write(records, whole=False)
                 self._records += len(records)
                 self._crash.reached(CrashPoint.IN_RESTORE)
             if time.monotonic() >= deadline:
                 break
         finished = self._finished()
         if finished:
-            self._store.write((), self._offsets())
+            self._write([], whole=True)
         self._report(finished)
         return finished
 
@@ -84,13 +79,20 @@ class Restore:
     def _finished(self) -> bool:
         return self._reader.position(self._handler.changelog, self._partition) >= self._end
 
-    def _offsets(self) -> dict[str, int]:
-        position = self._reader.position(self._handler.changelog, self._partition)
-        return {CHANGELOG: position, WRITTEN_AT_MS: now_us() // 1000}
+    def _write(self, records: list[Record], *, whole: bool) -> None:
+        puts: dict[bytes, bytes | None] = {}
 
-    def _puts(self, records: list[Record]) -> Iterator[tuple[bytes, bytes | None]]:
+        def get(key: bytes) -> bytes | None:
+            # What an earlier record of this batch put is not in the store yet.
+            return puts[key] if key in puts else self._store.get(key)
+
         for record in records:
-            yield from self._handler.restored(self._store, record)
+            puts.update(self._handler.restored(get, record))
+        offsets = {CHANGELOG: self._reader.position(self._handler.changelog, self._partition)}
+        if whole or WRITTEN_AT_MS not in self._store.offsets():
+            # A store that is part of the way is as old as before: what it has not read may have lost a tombstone since.
+            offsets[WRITTEN_AT_MS] = self._begun_ms
+        self._store.write(puts.items(), offsets)
 
     def _report(self, finished: bool) -> None:
         now_s = time.monotonic()

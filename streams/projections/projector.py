@@ -135,7 +135,7 @@ class Projector:
         if kept is not None and kept.identity != identity:
             kept.close()
             kept = None
-        store = kept or Store.open_or_rebuild(self._settings.store_path(ROLE, partition), identity, _log)
+        store = kept or Store.open_or_rebuild(self._settings.store_path(ROLE, partition), identity)
         offset = store.offsets().get(EVENTS)
         if offset is not None and not start <= offset <= end:
             _log.warning(

@@ -44,8 +44,8 @@ class GraphModel:
     def partition(self, session_id: str) -> int:
         return partition_of(session_id.encode(), self._partitions)
 
-    def graph(self, workspace_id: str, session_id: str, *, items_max: int) -> GraphPage:
-        """Raises `NotFound`, `NotOwner`, `ProjectionBehind`, `Invalid` (graph.too_large)."""
+    def graph(self, workspace_id: str, session_id: str, subject_id: str | None = None, *, items_max: int) -> GraphPage:
+        """`subject_id`: as `ReadModel` has it. Raises `NotFound`, `NotOwner`, `ProjectionBehind`, `Invalid` (graph.too_large)."""
         head_key = item_key(session_id, HEAD_ID)
         with self._tables.reading(self.partition(session_id)) as table:
             head: Head | None = None
@@ -59,20 +59,22 @@ class GraphModel:
             if len(items) > items_max:
                 # The head may lie behind what was read.
                 head = _head(table.store.get(head_key))
-            _require_sight(head, workspace_id, session_id)
+            _require_sight(head, workspace_id, session_id, subject_id)
             assert head is not None
             if len(items) > items_max:
                 raise Invalid(f"the graph has more than {items_max} nodes, edges and gaps", code=TOO_LARGE)
             return GraphPage(head, tuple(items))
 
-    def around(self, workspace_id: str, session_id: str, node_id: str, *, depth: int, nodes_max: int) -> GraphPage:
+    def around(
+        self, workspace_id: str, session_id: str, node_id: str, subject_id: str | None = None, *, depth: int, nodes_max: int
+    ) -> GraphPage:
         """Raises as `graph`, `NotFound` for a node that is not there included."""
         with self._tables.reading(self.partition(session_id)) as table:
             head_key = item_key(session_id, HEAD_ID)
             for _ in range(_READS_OF_A_MOVING_SESSION):
                 before = table.store.get(head_key)
                 head = _head(before)
-                _require_sight(head, workspace_id, session_id)
+                _require_sight(head, workspace_id, session_id, subject_id)
                 assert head is not None
                 page = _around(table, head, node_id, depth, nodes_max)
                 if table.store.get(head_key) == before:
@@ -85,9 +87,9 @@ def _head(value: bytes | None) -> Head | None:
     return item if isinstance(item, Head) else None
 
 
-def _require_sight(head: Head | None, workspace_id: str, session_id: str) -> None:
-    """In the same words where it belongs to another workspace and where it does not exist."""
-    if head is None or head.workspace_id != workspace_id:
+def _require_sight(head: Head | None, workspace_id: str, session_id: str, subject_id: str | None) -> None:
+    """In the same words where it belongs to another workspace or subject and where it does not exist."""
+    if head is None or head.workspace_id != workspace_id or subject_id not in (None, head.subject_id):
         raise NotFound(f"session {session_id}")
 
 
@@ -120,6 +122,7 @@ class GraphReads:
         workspace_id: str,
         session_id: str,
         *,
+        subject_id: str | None = None,
         node_id: str | None,
         depth: int,
         nodes_max: int,
@@ -134,8 +137,8 @@ class GraphReads:
 
         def page() -> GraphPage:
             if node_id is not None:
-                return self._model.around(workspace_id, session_id, node_id, depth=depth, nodes_max=nodes_max)
-            return self._model.graph(workspace_id, session_id, items_max=items_max)
+                return self._model.around(workspace_id, session_id, node_id, subject_id, depth=depth, nodes_max=nodes_max)
+            return self._model.graph(workspace_id, session_id, subject_id, items_max=items_max)
 
         async with self._turns:
             try:

@@ -1,7 +1,8 @@
 """Questions to the tables of this process, answered from what is in them now. Waiting is `freshness`'s.
 
 - An answer is given only from a table that is owned and whose lease holds, before and after the reading of it.
-- Another workspace's session is not found, in the same words as one that does not exist.
+- Another workspace's session is not found, in the same words as one that does not exist; so is one of another subject
+  than `subject_id`, where that is given.
 - Pages are bounded by count and by bytes; one event, however large, always fits.
 """
 
@@ -31,15 +32,17 @@ class ReadModel:
     def partition(self, session_id: str) -> int:
         return partition_of(session_id.encode(), self._partitions)
 
-    def session(self, workspace_id: str, session_id: str) -> SessionRow:
+    def session(self, workspace_id: str, session_id: str, subject_id: str | None = None) -> SessionRow:
         """Raises `NotFound`, `NotOwner`, `ProjectionBehind`."""
         with self._tables.reading(self.partition(session_id)) as table:
-            return _row(table, workspace_id, session_id)
+            return _row(table, workspace_id, session_id, subject_id)
 
-    def events(self, workspace_id: str, session_id: str, *, after: int, limit: int, max_bytes: int) -> EventsPage:
+    def events(
+        self, workspace_id: str, session_id: str, subject_id: str | None = None, *, after: int, limit: int, max_bytes: int
+    ) -> EventsPage:
         """Events with sequences above `after`, in order. Raises as `session`."""
         with self._tables.reading(self.partition(session_id)) as table:
-            row = _row(table, workspace_id, session_id)
+            row = _row(table, workspace_id, session_id, subject_id)
             events: list[bytes] = []
             gaps: list[Gap] = []
             last = after
@@ -84,10 +87,10 @@ def _events(table: OwnedTable, row: SessionRow, after: int, limit: int, max_byte
             yield sequence, value
 
 
-def _row(table: OwnedTable, workspace_id: str, session_id: str) -> SessionRow:
+def _row(table: OwnedTable, workspace_id: str, session_id: str, subject_id: str | None) -> SessionRow:
     value = table.store.get(row_key(session_id))
     row = None if value is None else decode_row(value)
-    if row is None or row.workspace_id != workspace_id:
+    if row is None or row.workspace_id != workspace_id or subject_id not in (None, row.subject_id):
         raise NotFound(f"session {session_id}")
     return row
 

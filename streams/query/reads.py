@@ -22,22 +22,25 @@ class Reads:
         self._model = model
         self._freshness = freshness
 
-    async def session(self, workspace_id: str, session_id: str, *, position: Position | None = None, wait_s: float) -> SessionRow:
+    async def session(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, position: Position | None = None, wait_s: float
+    ) -> SessionRow:
         """Raises `NotFound`, `Invalid` (position), `NotOwner`, `ProjectionBehind`, `Overloaded`, `BrokerUnavailable`."""
         deadline_s = time.monotonic() + wait_s
         partition = self._model.partition(session_id)
         await self._freshness.ready(partition, position, deadline_s)
         try:
-            return self._model.session(workspace_id, session_id)
+            return self._model.session(workspace_id, session_id, subject_id)
         except NotFound:
             await self._freshness.at_end(partition, deadline_s)
-            return self._model.session(workspace_id, session_id)
+            return self._model.session(workspace_id, session_id, subject_id)
 
     async def events(
         self,
         workspace_id: str,
         session_id: str,
         *,
+        subject_id: str | None = None,
         after: int,
         limit: int,
         max_bytes: int,
@@ -51,7 +54,7 @@ class Reads:
         await self._freshness.ready(partition, position, deadline_s)
 
         def page() -> EventsPage:
-            return self._model.events(workspace_id, session_id, after=after, limit=limit, max_bytes=max_bytes)
+            return self._model.events(workspace_id, session_id, subject_id, after=after, limit=limit, max_bytes=max_bytes)
 
         try:
             found = page()

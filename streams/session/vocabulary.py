@@ -44,7 +44,8 @@ Check = Callable[[str], object]
 RELATIONS: Final = frozenset(
     {"parent_event", "cause", "call", "parent_run", "parent_session", "wait", "approval", "effect", "child", "artifact", "supersedes"}
 )
-NAME_LIMIT: Final = 200
+NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}"
+"""What software calls itself: a word of ASCII, so that neither a sentence nor a name as people write theirs gets in."""
 DIGEST_BYTES: Final = 32
 SHORTEST_CIPHERTEXT: Final = 12 + 18 + 16
 """Bytes: nonce, then version, flags and salt, then the tag (docs/wire-format.md)."""
@@ -62,10 +63,6 @@ def _one_of(words: str) -> Check:
     return frozenset(words.split()).__contains__
 
 
-def _name(text: str) -> bool:
-    return 0 < len(text) <= NAME_LIMIT and text.isprintable()
-
-
 EVENT_ID: Final = _id("evt")
 SESSION_ID: Final = _id("sess")
 WORKSPACE_ID: Final = _id("ws")
@@ -81,7 +78,7 @@ ANY_ID: Final = _id(*PREFIXES)
 DAY: Final = _matches(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])")
 CODE: Final = _matches(r"[a-z][a-z0-9_.-]{0,63}")
 DIGEST: Final = _matches(r"(?:[a-z0-9-]{1,16}:)?[0-9a-f]{32,128}")
-NAME: Final[Check] = _name
+NAME: Final = _matches(NAME_PATTERN)
 
 _IDENTIFIERS: Final[tuple[tuple[str, Check], ...]] = (
     ("event_id", EVENT_ID),

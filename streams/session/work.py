@@ -6,6 +6,7 @@ Everything lives in an overlay that is dropped whole when the command is refused
 
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct, structs
@@ -149,7 +150,7 @@ class Work:
             first = _EPOCH_DAY + (expires_at - 1) // _US_PER_DAY
             # A gateway whose clock is a minute ahead has seen midnight first.
             last = _EPOCH_DAY + (expires_at + 60_000_000) // _US_PER_DAY + 1
-            self._days = frozenset(date.fromordinal(day).isoformat() for day in range(first, last + 1) if 1 <= day <= date.max.toordinal())
+            self._days = _days(first, last)
         return self._days
 
     def decision(self) -> Decision:
@@ -179,6 +180,12 @@ class Work:
             grant=_grant(attempt, at.sequence) if live and attempt is not None and at is not None else None,
             run_sequence=None if at is None else at.sequence,
         )
+
+
+@lru_cache(maxsize=64)
+def _days(first: int, last: int) -> frozenset[str]:
+    """From ordinal to ordinal. Commands of one day ask for the same few."""
+    return frozenset(date.fromordinal(day).isoformat() for day in range(first, last + 1) if 1 <= day <= date.max.toordinal())
 
 
 def _grant(attempt: AttemptState, run_sequence: int) -> Grant:

@@ -1,12 +1,11 @@
 """A store in memory, for what needs no disk: simulations, tests, a look at a topic. It forgets when it is dropped."""
 
 import bisect
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from streams.errors import NotOwner
-from streams.store.table import Pair, Put
+from streams.store.table import Pair, Put, digest_of
 
 
 class MemoryStore:
@@ -51,13 +50,7 @@ class MemoryStore:
         return dict(self._offsets)
 
     def digest(self) -> str:
-        seen = hashlib.sha256()
-        for key in sorted(self._rows):
-            value = self._rows[key]
-            seen.update(b"%d:%d:" % (len(key), len(value)))
-            seen.update(key)
-            seen.update(value)
-        return seen.hexdigest()
+        return digest_of((key, self._rows[key]) for key in sorted(self._rows))
 
     def close(self) -> None:
         self._closed = True

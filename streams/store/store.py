@@ -12,16 +12,16 @@
   for as long as one is alive.
 """
 
-import hashlib
 import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, cast
+from typing import Any, Final, NoReturn, cast
 
 import msgspec
+import structlog
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -34,9 +34,11 @@ from rocksdict import (
 )
 
 from streams.errors import Misconfigured, NotOwner, StoreUnusable
-from streams.store.table import Pair, Put, StoreIdentity
+from streams.store.table import Pair, Put, StoreIdentity, digest_of
 
-__all__ = ["EventLog", "SharedMemory", "Store", "StoreIdentity"]
+__all__ = ["SharedMemory", "Store", "StoreIdentity"]
+
+_log = structlog.get_logger(__name__)
 
 _BEFORE: Final = b"a"
 _DATA: Final = b"d"
@@ -57,12 +59,6 @@ _NOT_THE_STORES_FAULT: Final = (
 """What RocksDB says where wiping the store would help nobody."""
 
 _DRAIN_S: Final = 1.0
-
-
-class EventLog(Protocol):
-    """The part of a structlog logger that is used here."""
-
-    def warning(self, event: str, **fields: object) -> object: ...
 
 
 class SharedMemory:
@@ -159,13 +155,13 @@ class Store:
             _raise(error, path)
 
     @classmethod
-    def open_or_rebuild(cls, path: Path, identity: StoreIdentity, log: EventLog, memory: SharedMemory | None = None) -> "Store":
+    def open_or_rebuild(cls, path: Path, identity: StoreIdentity, memory: SharedMemory | None = None) -> "Store":
         """Like `open`; an unusable store is wiped, and the log says why. Raises `Misconfigured`."""
         try:
             return cls.open(path, identity, memory)
         except StoreUnusable as error:
             cls.destroy(path)
-            log.warning("store_rebuilt", role=identity.role, partition=identity.partition, topic_id=identity.topic_id, reason=error.detail)
+            _log.warning("store_rebuilt", role=identity.role, partition=identity.partition, topic_id=identity.topic_id, reason=error.detail)
             return cls.open(path, identity, memory)
 
     @staticmethod
@@ -227,14 +223,9 @@ class Store:
         return dict(self._offsets)
 
     def digest(self) -> str:
-        """SHA-256 (hex) over all rows in key order, keys and values length-prefixed; offsets and identity are left out."""
-        seen = hashlib.sha256()
+        """`digest_of` all rows; offsets and identity are left out."""
         with self.scan(b"") as rows:
-            for key, value in rows:
-                seen.update(b"%d:%d:" % (len(key), len(value)))
-                seen.update(key)
-                seen.update(value)
-        return seen.hexdigest()
+            return digest_of(rows)
 
     def close(self) -> None:
         """Ends open scans (those of other threads get a moment to finish) and gives up RocksDB's lock. Idempotent."""
@@ -253,6 +244,12 @@ class Store:
             except RuntimeError:  # a read of another thread is inside RocksDB at this moment
                 time.sleep(0.001)
             except DbClosedError:
+                return
+            except Exception as error:
+                if type(error) is not Exception:
+                    raise
+                # What a damaged store still says when it goes. Its rows are in its log.
+                _log.warning("store_closed_dirty", path=str(self.path), reason=str(error).strip())
                 return
 
     def wipe(self) -> None:

@@ -6,6 +6,7 @@ One implementation lies on disk (`store.Store`), one in memory (`memory.MemorySt
 holds for both.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -27,6 +28,16 @@ class StoreIdentity(Struct, frozen=True):
     cluster_id: str
     topic_id: str
     partition: int
+
+
+def digest_of(rows: Iterable[Pair]) -> str:
+    """SHA-256 (hex) over rows in key order, keys and values length-prefixed."""
+    seen = hashlib.sha256()
+    for key, value in rows:
+        seen.update(b"%d:%d:" % (len(key), len(value)))
+        seen.update(key)
+        seen.update(value)
+    return seen.hexdigest()
 
 
 class Reads(Protocol):

@@ -47,7 +47,10 @@ class History:
 
     def describe(self) -> str:
         """For a human: the log by session, and what is known of each command."""
-        lines = [f"{append.command_id} {append.session_id} {append.end} {append.first_sequence}..{append.last_sequence}" for append in self.appends]
+        lines = [
+            f"{append.command_id} {append.session_id} {append.end} {append.first_sequence}..{append.last_sequence}"
+            for append in self.appends
+        ]
         for entry in sorted(self.log, key=lambda item: (item.event.session_id, item.event.sequence, item.offset)):
             event = entry.event
             lines.append(f"{event.session_id} {event.sequence} {event.type} {event.command_id} at {entry.partition}:{entry.offset}")

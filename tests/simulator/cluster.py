@@ -54,7 +54,9 @@ class Cluster:
         self.open: dict[str, Transaction] = {}
         self.groups: dict[str, Group] = {}
 
-    def append(self, place: Place, key: bytes | None, value: bytes | None, transaction: Transaction | None = None, *, control: bool = False) -> int:
+    def append(
+        self, place: Place, key: bytes | None, value: bytes | None, transaction: Transaction | None = None, *, control: bool = False
+    ) -> int:
         offset = self._ends.get(place, 0)
         self._ends[place] = offset + 1
         self.logs.setdefault(place, []).append(Entry(offset, key, value, transaction, control))

@@ -78,7 +78,12 @@ class SimulatedMember:
     """A rebalance takes effect for others at once; a member learns of it at its next `read`, as a stopped one does."""
 
     def __init__(
-        self, cluster: Cluster, group: str, topic: str, on_assigned: Callable[[list[Place]], Starts], on_given_up: Callable[[list[Place]], None]
+        self,
+        cluster: Cluster,
+        group: str,
+        topic: str,
+        on_assigned: Callable[[list[Place]], Starts],
+        on_given_up: Callable[[list[Place]], None],
     ) -> None:
         self._cluster, self._name, self._topic = cluster, group, topic
         self._on_assigned, self._on_given_up = on_assigned, on_given_up
@@ -113,6 +118,9 @@ class SimulatedMember:
 
     def seek(self, starts: Mapping[Place, int]) -> None:
         self._positions.update(starts)
+
+    def pause(self, places: Collection[Place]) -> None:
+        self._paused.update(places)
 
     def resume(self, places: Collection[Place]) -> None:
         self._paused.difference_update(places)

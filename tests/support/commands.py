@@ -27,7 +27,15 @@ def sealed(session_id: str, marker: bytes) -> Content:
     return Content("sealed", KeyReference(None, session_id, day), marker, hashlib.sha256(marker).digest())
 
 
-def draft(session_id: str, command_id: str, index: int, event_type: str, attributes: Attributes | None, content: Content | None = None, **more: object) -> Draft:
+def draft(
+    session_id: str,
+    command_id: str,
+    index: int,
+    event_type: str,
+    attributes: Attributes | None,
+    content: Content | None = None,
+    **more: object,
+) -> Draft:
     fields = {"content": content} if content is not None else {}
     return Draft(
         event_id=derive_event_id(command_id, index), session_id=session_id, type=event_type, workspace_id=WORKSPACE,
@@ -35,7 +43,9 @@ def draft(session_id: str, command_id: str, index: int, event_type: str, attribu
     )  # fmt: skip
 
 
-def command(session_id: str, drafts: tuple[Draft, ...], *, command_id: str, kind: Kind = Kind.APPEND, timeout_s: float = 60, **more: object) -> Command:
+def command(
+    session_id: str, drafts: tuple[Draft, ...], *, command_id: str, kind: Kind = Kind.APPEND, timeout_s: float = 60, **more: object
+) -> Command:
     """`request_digest` follows the drafts unless given, so that another body is another digest."""
     digest = hashlib.sha256(repr([(item.type, item.content.ciphertext) for item in drafts]).encode()).digest()
     fields = {

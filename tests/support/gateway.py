@@ -24,11 +24,11 @@ from connectors.edge.compose import CommandComposer
 from connectors.edge.keys import KeyAdministration, KeyTable
 from connectors.edge.submit import Submitter, new_reply_to
 from connectors.gateway.app import ROUTES, GatewayApplication
+from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.openapi import codes_of
 from connectors.gateway.problems import Problem, status_of
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
-from connectors.gateway.limits import GatewayLimits
 from connectors.web import WebServer
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
@@ -168,14 +168,17 @@ class MemoryOwners:
         self.positions: list[Position | None] = []
         self._log = log
 
-    async def session(self, workspace_id: str, session_id: str, *, position: Position | None = None, wait_s: float = 5.0) -> SessionRow:
+    async def session(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> SessionRow:  # fmt: skip
         self.positions.append(position)
         if self.failure is not None:
             raise self.failure
         row = self._log.rows.get(session_id)
         if position is not None and position.offset > 10**9:
             raise Invalid("position: beyond the end of the log", code="request.malformed")
-        if row is None or row.workspace_id != workspace_id:
+        if row is None or row.workspace_id != workspace_id or subject_id not in (None, row.subject_id):
             raise NotFound(f"session {session_id}")
         return row
 
@@ -190,12 +193,13 @@ class MemoryOwners:
         return SessionsPage(tuple(rows[start : start + limit]), str(start + limit) if more else None)
 
     async def events(
-        self, workspace_id: str, session_id: str, *, after: int, limit: int, max_bytes: int, wait_ms: int = 0,
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
+        after: int, limit: int, max_bytes: int, wait_ms: int = 0,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> EventsPage:  # fmt: skip
         deadline = time.monotonic() + wait_ms / 1000
         while True:
-            row = await self.session(workspace_id, session_id, position=position)
+            row = await self.session(workspace_id, session_id, subject_id=subject_id, position=position)
             if row.sequence > after or time.monotonic() >= deadline:
                 break
             await asyncio.sleep(0.01)
@@ -211,8 +215,8 @@ class MemoryGraphOwners:
         self._log = log
 
     async def graph(
-        self, workspace_id: str, session_id: str, *, node_id: str | None, depth: int, nodes_max: int, items_max: int,
-        position: Position | None = None, wait_s: float = 5.0,
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
+        node_id: str | None, depth: int, nodes_max: int, items_max: int, position: Position | None = None, wait_s: float = 5.0,
     ) -> GraphPage:  # fmt: skip
         if self.failure is not None:
             raise self.failure
@@ -221,8 +225,8 @@ class MemoryGraphOwners:
         table.apply([Record("sessions.events", 0, offset, session_id.encode(), value, 0) for offset, value in enumerate(values)])
         model = table.model()
         if node_id is not None:
-            return model.around(workspace_id, session_id, node_id, depth=depth, nodes_max=nodes_max)
-        return model.graph(workspace_id, session_id, items_max=items_max)
+            return model.around(workspace_id, session_id, node_id, subject_id, depth=depth, nodes_max=nodes_max)
+        return model.graph(workspace_id, session_id, subject_id, items_max=items_max)
 
 
 class World:

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from connectors.edge.compose import Naming
-from connectors.gateway.append import parse_events, resolved
-from connectors.gateway.limits import GatewayLimits
+from connectors.edge.events import parse_lines, resolved
 from connectors.sources.transport import Appended, Cursor, DeadLetterBody, EventPage, LogEvent, LogLink, SessionRow
 from streams.errors import BrokerUnavailable, NotFound, OutcomeUnknown
 from streams.session.commands import Command, Kind
@@ -71,7 +70,7 @@ class ImportService:
             assert told[0] == body, "a key came again with another body"
             return told[1]
         naming = Naming(_id("cmd", session_id, key, str(next(self._offsets)) if self.forget_keys else ""))
-        events = resolved(parse_events(body, "application/x-ndjson", GatewayLimits()), naming)
+        events = resolved(parse_lines(body), naming)
         drafts = [
             self._draft(
                 session_id,
@@ -164,9 +163,7 @@ class ImportService:
         held = {draft.event_id: content for draft, content in zip(drafts, contents, strict=True)}
         self._keep(session_id, decision, command_offset)
         log = self.logs[session_id]
-        log += [
-            _shown(draft, decision.first_sequence + place, held.get(draft.event_id)) for place, draft in enumerate(decision.drafts)
-        ]
+        log += [_shown(draft, decision.first_sequence + place, held.get(draft.event_id)) for place, draft in enumerate(decision.drafts)]
         return Appended(last_sequence=len(log), event_ids=tuple(draft.event_id for draft in drafts))
 
     def _keep(self, session_id: str, decision: Decision, command_offset: int) -> None:
@@ -203,4 +200,3 @@ def _renamed(event: LogEvent, log: list[LogEvent]) -> LogEvent:
     places = {each.event_id: f"#{each.sequence}" for each in log}
     links = tuple(LogLink(link.relation, places.get(link.id, link.id)) for link in event.links)
     return structs.replace(event, event_id=places[event.event_id], links=links)
-

@@ -30,6 +30,10 @@ class RoleProcess:
     def alive(self) -> bool:
         return self.process.poll() is None
 
+    @property
+    def stopped(self) -> bool:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(") ", 1)[1].startswith("T")
+
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -1,15 +1,20 @@
 """All roles of an installation as threads of the test's own process, on a real broker."""
 
+import concurrent.futures
 import dataclasses
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
+from confluent_kafka.admin import AdminClient
 
-from connectors.cli.roles import run_authority, run_gateway, run_projector
+from connectors.cli.roles import run_authority, run_gateway, run_graph, run_projector
 from connectors.edge.keys import KeyAdministration
+from streams.log import topics
 from streams.settings import Settings
 from tests.support.waiting import eventually
 
@@ -19,7 +24,7 @@ WORKSPACE = "ws_" + "a" * 32
 class Roles:
     """`url` is the gateway's. A role that ends by itself fails the test when the block ends."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, graph: bool = False) -> None:
         self.settings = settings
         self.stop = threading.Event()
         self.failures: list[tuple[str, BaseException]] = []
@@ -30,6 +35,8 @@ class Roles:
             self._thread("projector", run_projector, settings, "127.0.0.1", 0, self.stop),
             self._thread("gateway", run_gateway, settings, "127.0.0.1", 0, self.stop, on_listening=self._on_listening),
         ]
+        if graph:
+            self._threads.append(self._thread("graph-projector", run_graph, settings, "127.0.0.1", 0, self.stop))
 
     @property
     def url(self) -> str:
@@ -93,10 +100,25 @@ class Roles:
 
 
 @contextmanager
-def running_roles(settings: Settings) -> Iterator[Roles]:
-    roles = Roles(settings)
+def running_roles(settings: Settings, *, graph: bool = False) -> Iterator[Roles]:
+    """`graph`: with the maker of graphs."""
+    roles = Roles(settings, graph=graph)
     roles.start()
     try:
         yield roles
     finally:
         roles.close()
+
+
+@contextmanager
+def installation(bootstrap: str, data_dir: Path, *, graph: bool = False) -> Iterator[Roles]:
+    """The roles with topics of their own, for all tests of a module; the topics go with it."""
+    settings = Settings(bootstrap=bootstrap, topic_prefix=f"t{uuid.uuid4().hex[:10]}.", data_dir=data_dir)
+    topics.apply(settings)
+    try:
+        with running_roles(settings, graph=graph) as roles:
+            yield roles
+    finally:
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        deleted = admin.delete_topics([spec.name for spec in topics.declared(settings)], request_timeout=5)
+        concurrent.futures.wait(deleted.values(), timeout=5)

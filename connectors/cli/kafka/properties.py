@@ -6,9 +6,9 @@ and tests pleasant and is nobody's advice for production.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-MESSAGE_MAX_BYTES: Final = 10 * 1024 * 1024
+from streams.log.client import MAX_RECORD_BYTES
 
 
 class Ports(NamedTuple):
@@ -34,8 +34,8 @@ def guarantees(nodes: int) -> dict[str, str]:
         # A replica that fell behind must not become leader and forget what was acknowledged.
         "unclean.leader.election.enable": "false",
         # A command of 8 MiB of sealed content with its envelope; the followers must be able to copy it.
-        "message.max.bytes": str(MESSAGE_MAX_BYTES),
-        "replica.fetch.max.bytes": str(MESSAGE_MAX_BYTES),
+        "message.max.bytes": str(MAX_RECORD_BYTES),
+        "replica.fetch.max.bytes": str(MAX_RECORD_BYTES),
     }
 
 

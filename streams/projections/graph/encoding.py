@@ -17,7 +17,7 @@ from msgspec import Struct
 from schemas import codec
 from streams.errors import StoreUnusable
 from streams.graph.items import Edge, Gap, Head, Item, Node, item_id
-from streams.graph.memory import incident, made_node
+from streams.graph.rows import incident, made_node
 
 FOLD_VERSION: Final = 1
 """Rises whenever the same events would give other items: the topic is then made anew from the events."""

@@ -15,15 +15,15 @@ import structlog
 from streams.errors import Misconfigured, RecordUnreadable
 from streams.graph import fold
 from streams.graph.items import HEAD_ID, Edge, Gap, Head, Item, Node, item_id
-from streams.graph.memory import made_node
+from streams.graph.rows import made_node
 from streams.log.reader import Record
 from streams.log.topics import Topics
+from streams.loop.handler import Get
 from streams.loop.step import Step
 from streams.projections.events import event_of, session_named
 from streams.projections.graph import encoding
 from streams.projections.graph.encoding import FOLD_VERSION, Progress
 from streams.settings import Settings
-from streams.store.store import Store
 
 ROLE: Final = "graph"
 LAYOUT_VERSION: Final = 1
@@ -62,7 +62,7 @@ class GraphProjection:
         if commands is not None:
             step.put(encoding.progress_key(step.partition), encoding.encode_progress(Progress(commands)))
 
-    def restored(self, store: Store, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+    def restored(self, get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
         """Raises `Misconfigured` where another fold has made the topic."""
         assert record.key is not None
         if encoding.is_progress(record.key):
@@ -70,7 +70,7 @@ class GraphProjection:
                 _require_this_fold(encoding.decode_progress(record.value), record.topic)
         else:
             session_id = record.key.partition(b"/")[0].decode()
-            value = store.get(record.key) if record.value is None else record.value
+            value = get(record.key) if record.value is None else record.value
             if value is not None:
                 for key, held in encoding.index_rows(session_id, encoding.decode_item(value)):
                     yield key, None if record.value is None else held
@@ -81,7 +81,7 @@ class GraphProjection:
 
 
 class StepRows:
-    """`streams.graph.memory.Rows` of one session as a step sees it; decoded once a step, encoded once at its end."""
+    """`streams.graph.rows.Rows` of one session as a step sees it; decoded once a step, encoded once at its end."""
 
     def __init__(self, step: Step, session_id: str) -> None:
         self._step, self._session_id = step, session_id

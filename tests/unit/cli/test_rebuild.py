@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import structlog
 
 from connectors.cli.rebuild import wipe_stores
 from streams.errors import Misconfigured
@@ -15,7 +14,7 @@ from streams.store.store import Store, StoreIdentity
 
 def store_at(data_dir: Path, partition: int) -> Store:
     path = data_dir / "stores" / "projector" / "0" / str(partition)
-    return Store.open_or_rebuild(path, StoreIdentity("projector", 1, "cluster", "topic", partition), structlog.get_logger())
+    return Store.open_or_rebuild(path, StoreIdentity("projector", 1, "cluster", "topic", partition))
 
 
 def test_stores_of_a_stopped_role_are_removed_and_others_stay(tmp_path: Path) -> None:
@@ -33,9 +32,8 @@ def test_stores_of_a_stopped_role_are_removed_and_others_stay(tmp_path: Path) ->
 RUNNING = """
 import sys, time
 from pathlib import Path
-import structlog
 from streams.store.store import Store, StoreIdentity
-store = Store.open_or_rebuild(Path(sys.argv[1]), StoreIdentity("projector", 1, "cluster", "topic", 0), structlog.get_logger())
+store = Store.open_or_rebuild(Path(sys.argv[1]), StoreIdentity("projector", 1, "cluster", "topic", 0))
 print("open", flush=True)
 time.sleep(600)
 """

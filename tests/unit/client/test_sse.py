@@ -1,3 +1,5 @@
+"""The parser of event streams, whatever pieces they come in."""
+
 from itertools import pairwise
 
 from hypothesis import given

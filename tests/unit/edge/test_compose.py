@@ -1,3 +1,5 @@
+"""A request becomes a command: the same ids for the same key, sealed content, nobody named in clear."""
+
 import base64
 import random
 from collections.abc import Iterator

@@ -1,3 +1,5 @@
+"""API keys: who a presented secret is, from when and until when, and what a row of the table holds."""
+
 import pytest
 
 from connectors.edge.keys import ApiKey, KeyAdministration, KeyTable, decode_row, digest_of, encode_row, new_secret, row_key

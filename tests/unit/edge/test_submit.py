@@ -1,3 +1,5 @@
+"""Commands and their outcomes: each waits for its own, within bounds, and never guesses what became of it."""
+
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable

@@ -1,3 +1,5 @@
+"""A gateway behind a real port over a log in memory, one for each module."""
+
 from collections.abc import Iterator
 
 import httpx

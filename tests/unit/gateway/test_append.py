@@ -1,3 +1,5 @@
+"""Appending: one event or many, all or nothing, repeated without effect, content as it came."""
+
 import json
 
 import httpx

@@ -298,3 +298,19 @@ def test_a_body_that_falls_silent_is_given_up(tmp_path: Path) -> None:
 
         response = client.post(f"/v1/sessions/{session_id}/events", content=chunks(), headers={**JSON, **key()})
         assert (response.status_code, response.json()["code"]) == (408, "request.timeout")
+
+
+def test_a_body_that_goes_on_and_on_is_given_up(tmp_path: Path) -> None:
+    with world(tmp_path, limits=GatewayLimits(body_timeout_s=1.0, body_total_s=0.5)) as made:
+        client = made.client()
+        session_id = new_session(client)
+
+        def chunks() -> Iterator[bytes]:
+            yield b'{"type":"message.appended"'
+            for _ in range(20):
+                time.sleep(0.1)
+                yield b" "
+            yield b"}"
+
+        response = client.post(f"/v1/sessions/{session_id}/events", content=chunks(), headers={**JSON, **key()})
+        assert (response.status_code, response.json()["code"]) == (408, "request.timeout")

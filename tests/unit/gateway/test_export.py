@@ -160,7 +160,7 @@ class TestContentThatIsGone:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[World]:
     """A gateway of one's own that gives up soon."""
-    limits = GatewayLimits(threads=2, export_patience_s=0.6, export_stall_s=1.0, exports_max=2)
+    limits = GatewayLimits(threads=2, export_patience_s=0.6, stall_s=1.0, exports_max=2)
     with world(tmp_path, limits=limits) as made:
         yield made
 

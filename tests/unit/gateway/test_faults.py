@@ -143,11 +143,19 @@ def test_logs_hold_neither_content_nor_keys_nor_names(shared: World, capsys: pyt
     shared.log.undeliverable = BrokerUnavailable("away")
     try:
         client.post(f"/v1/sessions/{session}/events", json=message("words-of-a-person"), headers={"idempotency-key": "key-of-mia"})
+        shared.owners.failure = shared.graph_owners.failure = BrokerUnavailable("away")
+        for path in ("/v1/sessions/mia_li_3668", f"/v1/sessions/{session}", "/v1/sessions/mia_li_3668/graph"):
+            client.get(path)
+        shared.stale_keys = True
+        client.get("/v1/sessions/mia_li_3668")
+        client.get(f"/v1/sessions/{session}/export")
     finally:
-        shared.log.undeliverable = None
+        shared.stale_keys, shared.log.undeliverable = False, None
+        shared.owners.failure = shared.graph_owners.failure = None
     captured = capsys.readouterr()
     logged = captured.out + captured.err
     assert session in logged
+    assert logged.count("request_failed") == 4
     for word in (secret, secret[4:20], "words-of-a-person", "mia_li_3668", "agent_smith", "key-of-mia"):
         assert word not in logged
 

@@ -1,3 +1,5 @@
+"""Health, readiness and metrics without a key, and dead letters with one."""
+
 import httpx
 
 from streams.custody.dead_letters import Address, Letter, open_dead_letter
@@ -11,6 +13,8 @@ def test_metrics_count_requests_by_route_and_hold_no_id(client: httpx.Client, sh
     text = httpx.get(f"{shared.url}/metrics").text
     assert 'session_streams_gateway_requests_total{route="append_events",status="200"}' in text
     assert "session_streams_gateway_ready 1.0" in text
+    for budget in shared.gateway.budgets:
+        assert f'session_streams_gateway_under_way{{kind="{budget.what}"}}' in text
     for prefix in ("sess_", "ws_", "key_", "subj_", "mia"):
         assert prefix not in text
 

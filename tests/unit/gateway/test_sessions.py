@@ -1,3 +1,5 @@
+"""Sessions: created once, listed and read by who may see them, as far as they are projected."""
+
 import httpx
 import pytest
 

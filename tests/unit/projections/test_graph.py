@@ -102,17 +102,16 @@ def test_items_are_read_back_as_they_were_written() -> None:
             encoding.decode_item(value)
 
 
-def test_another_workspace_finds_nothing_and_a_large_graph_is_refused_to_its_owner_only() -> None:
+def test_another_workspace_or_subject_finds_nothing_and_a_large_graph_is_refused_to_its_owner_only() -> None:
     table = GraphStore()
     table.apply(records(story().events))
     model = table.model()
-    for workspace in (made_up_id("ws", "other"), ""):
-        for ask in (
-            lambda workspace=workspace: model.graph(workspace, SESSION, items_max=2),
-            lambda workspace=workspace: model.around(workspace, SESSION, SESSION, depth=1, nodes_max=9),
-        ):
+    for workspace, subject in ((made_up_id("ws", "other"), None), ("", None), (WORKSPACE, made_up_id("subj", "other"))):
+        with pytest.raises(NotFound, match=f"^session {SESSION}$"):
+            model.graph(workspace, SESSION, subject, items_max=2)
+        for node in (SESSION, made_up_id("run", "nowhere")):
             with pytest.raises(NotFound, match=f"^session {SESSION}$"):
-                ask()
+                model.around(workspace, SESSION, node, subject, depth=1, nodes_max=9)
     with pytest.raises(Invalid) as refused:
         model.graph(WORKSPACE, SESSION, items_max=2)
     assert refused.value.code == TOO_LARGE

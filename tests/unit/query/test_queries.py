@@ -1,6 +1,7 @@
 """Questions to tables on disk: rows, pages, listings, gaps, and who may not see what."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_a_page_is_bounded_by_bytes_and_one_event_always_fits(owner: Owner) -> N
     assert sequences(page.events) == [5]
 
 
-def test_a_session_is_found_in_its_workspace_only(owner: Owner) -> None:
+def test_a_session_is_found_in_its_workspace_and_by_its_subject_only(owner: Owner) -> None:
     log = owner.logs[0]
     label = in_partition(0, PARTITIONS)
     session = log.create(label)
@@ -93,13 +94,15 @@ def test_a_session_is_found_in_its_workspace_only(owner: Owner) -> None:
     assert owner.model.session(WORKSPACE, session).session_id == session
     absent = session_id(in_partition(0, PARTITIONS, label + 1))
     texts = set()
-    for workspace, asked in ((OTHER_WORKSPACE, session), (WORKSPACE, absent)):
-        with pytest.raises(NotFound) as raised:
-            owner.model.session(workspace, asked)
-        texts.add((raised.value.code, raised.value.detail.replace(asked, "")))
-        with pytest.raises(NotFound):
-            owner.model.events(workspace, asked, **EVERYTHING)
+    for workspace, asked, subject in ((OTHER_WORKSPACE, session, None), (WORKSPACE, absent, None), (WORKSPACE, session, SUBJECT)):
+        for question in (owner.model.session, partial(owner.model.events, **EVERYTHING)):
+            with pytest.raises(NotFound) as raised:
+                question(workspace, asked, subject)
+            texts.add((raised.value.code, raised.value.detail.replace(asked, "")))
     assert len(texts) == 1
+    hers = log.create(in_partition(0, PARTITIONS, label + 2), subject_id=SUBJECT)
+    owner.apply()
+    assert owner.model.session(WORKSPACE, hers, SUBJECT) == owner.model.session(WORKSPACE, hers)
 
 
 def test_listings_run_from_newest_to_oldest_over_all_partitions(owner: Owner) -> None:

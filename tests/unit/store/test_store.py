@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from streams.errors import Misconfigured, NotOwner, StoreUnusable
 from streams.store.memory import MemoryStore
@@ -22,14 +23,14 @@ from tests.contract.store_contract import StoreContract
 IDENTITY = StoreIdentity("projector", 3, "cluster-a", "topic-a", 2)
 
 
-class Lines:
-    """The part of a logger that a store uses, kept."""
+Lines = list[MutableMapping[str, object]]
 
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, object]]] = []
 
-    def warning(self, event: str, **fields: object) -> None:
-        self.lines.append((event, fields))
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """What the store logs."""
+    with capture_logs() as lines:
+        yield lines
 
 
 @pytest.fixture
@@ -148,34 +149,34 @@ def test_a_write_ahead_log_cut_in_the_middle_of_a_record_loses_that_record_only(
         ({"role": "authority"}, "foreign: of role"),
     ],
 )
-def test_a_store_of_something_else_is_refused_and_rebuilt_saying_why(path: Path, changes: dict[str, object], reason: str) -> None:
+def test_a_store_of_something_else_is_refused_and_rebuilt_saying_why(
+    path: Path, lines: Lines, changes: dict[str, object], reason: str
+) -> None:
     filled(path)
     expected = msgspec.structs.replace(IDENTITY, **changes)
     with pytest.raises(StoreUnusable, match=reason):
         Store.open(path, expected)
-    log = Lines()
-    store = Store.open_or_rebuild(path, expected, log)
+    store = Store.open_or_rebuild(path, expected)
     assert store.digest() == MemoryStore().digest()
     assert store.offsets() == {}
-    ((event, fields),) = log.lines
-    assert event == "store_rebuilt"
-    assert reason in str(fields["reason"])
+    (line,) = lines
+    assert line["event"] == "store_rebuilt"
+    assert reason in str(line["reason"])
     store.close()
     Store.open(path, expected).close()
 
 
-def test_a_good_store_is_opened_without_a_word(path: Path) -> None:
+def test_a_good_store_is_opened_without_a_word(path: Path, lines: Lines) -> None:
     digest = filled(path)
-    log = Lines()
-    store = Store.open_or_rebuild(path, IDENTITY, log)
+    store = Store.open_or_rebuild(path, IDENTITY)
     assert store.digest() == digest
-    assert log.lines == []
+    assert lines == []
     store.close()
 
 
 @pytest.mark.parametrize("torn", ["CURRENT", "MANIFEST-*", "*.sst"])
 @pytest.mark.parametrize("how", ["removed", "emptied", "scrambled"])
-def test_a_torn_store_is_rebuilt_and_says_so(path: Path, torn: str, how: str) -> None:
+def test_a_torn_store_is_rebuilt_and_says_so(path: Path, lines: Lines, torn: str, how: str) -> None:
     store = Store.open(path, IDENTITY)
     store.write([(b"row/%04d" % number, os.urandom(100)) for number in range(2000)], {"events": 2000})
     store._db.flush()
@@ -188,11 +189,10 @@ def test_a_torn_store_is_rebuilt_and_says_so(path: Path, torn: str, how: str) ->
             os.truncate(file, 0)
         else:
             file.write_bytes(os.urandom(size))
-    log = Lines()
-    store = Store.open_or_rebuild(path, IDENTITY, log)
+    store = Store.open_or_rebuild(path, IDENTITY)
     assert store.offsets() == {}
-    assert [event for event, _ in log.lines] == ["store_rebuilt"]
-    assert "torn" in str(log.lines[0][1]["reason"])
+    assert [line["event"] for line in lines] == ["store_rebuilt"]
+    assert "torn" in str(lines[0]["reason"])
     store.write([(b"row", b"1")], {"events": 1})
     store.close()
 
@@ -226,29 +226,27 @@ def test_a_damaged_block_is_met_as_an_unusable_store_by_every_way_of_reading(pat
     assert not path.exists()
 
 
-def test_a_directory_without_the_end_of_its_creation_is_rebuilt(path: Path) -> None:
+def test_a_directory_without_the_end_of_its_creation_is_rebuilt(path: Path, lines: Lines) -> None:
     """Killed between RocksDB's first file and the record of the identity."""
     path.mkdir(parents=True)
     (path / "LOCK").touch()
-    log = Lines()
-    store = Store.open_or_rebuild(path, IDENTITY, log)
-    assert [event for event, _ in log.lines] == ["store_rebuilt"]
+    store = Store.open_or_rebuild(path, IDENTITY)
+    assert [line["event"] for line in lines] == ["store_rebuilt"]
     store._db.delete(b"m/identity")
     store.close()
-    store = Store.open_or_rebuild(path, IDENTITY, log)
-    assert "no identity" in str(log.lines[1][1]["reason"])
+    store = Store.open_or_rebuild(path, IDENTITY)
+    assert "no identity" in str(lines[1]["reason"])
     store.close()
 
 
-def test_a_store_that_is_held_is_neither_opened_nor_wiped(path: Path) -> None:
+def test_a_store_that_is_held_is_neither_opened_nor_wiped(path: Path, lines: Lines) -> None:
     store = Store.open(path, IDENTITY)
     store.write([(b"a", b"1")], {"events": 1})
-    log = Lines()
     with pytest.raises(Misconfigured, match="held"):
-        Store.open_or_rebuild(path, IDENTITY, log)
+        Store.open_or_rebuild(path, IDENTITY)
     program = (
         "import sys\nfrom pathlib import Path\nfrom streams.store.store import Store\nfrom streams.store.table import StoreIdentity\n"
-        "Store.open_or_rebuild(Path(sys.argv[1]), StoreIdentity('projector', 3, 'cluster-a', 'topic-a', 2), None)"
+        "Store.open_or_rebuild(Path(sys.argv[1]), StoreIdentity('projector', 3, 'cluster-a', 'topic-a', 2))"
     )
     child = subprocess.run(
         [sys.executable, "-c", program, str(path)],
@@ -258,7 +256,7 @@ def test_a_store_that_is_held_is_neither_opened_nor_wiped(path: Path) -> None:
         check=False,
     )
     assert "Misconfigured" in child.stderr
-    assert log.lines == []
+    assert lines == []
     assert store.get(b"a") == b"1"
     store.close()
 
@@ -332,7 +330,7 @@ def test_a_directory_that_cannot_be_written_is_no_reason_to_wipe(tmp_path: Path)
     file = tmp_path / "file"
     file.write_text("mine")
     with pytest.raises(Misconfigured):
-        Store.open_or_rebuild(file / "0", IDENTITY, Lines())
+        Store.open_or_rebuild(file / "0", IDENTITY)
     assert file.read_text() == "mine"
 
 

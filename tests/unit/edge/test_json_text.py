@@ -1,3 +1,5 @@
+"""JSON text before it is parsed: how deep it nests, and surrogates that are no character. The parser is the reference."""
+
 import json
 
 import pytest
@@ -5,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.edge.json_text import check_text, depth_exceeds
-from connectors.gateway.guards import Budget, RateLimit
-from streams.errors import Invalid, Overloaded, Retriable
+from streams.errors import Invalid
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=40
@@ -54,35 +55,3 @@ def test_the_path_of_a_surrogate_tells_no_field_name_that_is_not_a_plain_word() 
     with pytest.raises(Invalid) as refused:
         check_text(b'{"Mia Li":"\\ud800"}', 10)
     assert "Mia" not in refused.value.detail
-
-
-def test_a_bucket_refills_with_time_and_says_how_long_to_wait() -> None:
-    now = 0.0
-    limit = RateLimit(2.0, 2, clock=lambda: now)
-    limit.take("a")
-    limit.take("a")
-    with pytest.raises(Retriable) as refused:
-        limit.take("a")
-    assert refused.value.retry_after_s == pytest.approx(0.5)
-    limit.take("b")
-    now = 0.5
-    limit.take("a")
-
-
-def test_buckets_that_are_full_again_are_forgotten() -> None:
-    now = 0.0
-    limit = RateLimit(1.0, 2, clock=lambda: now, keys_max=3)
-    for name in "abc":
-        limit.take(name)
-    now = 10.0
-    limit.take("d")
-    assert set(limit._buckets) == {"d"}
-
-
-def test_a_budget_is_never_exceeded() -> None:
-    budget = Budget(2, "things")
-    budget.take(2)
-    with pytest.raises(Overloaded):
-        budget.take()
-    budget.give_back(2)
-    budget.take()

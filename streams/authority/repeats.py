@@ -1,18 +1,18 @@
 """What was decided, remembered for 25 hours, so that a repeat of a command is answered alike (promise 2 of the log).
 
 In the changelog: one chunk a partition and transaction, with the ids, request digests and outcomes of its commands
-(about 56 bytes a command beside its outcome's 60 to 200). In the store: the chunk, and an index from command id to
+(52 bytes a command beside its outcome's 74 to 164). In the store: the chunk, and an index from command id to
 outcome that a restore makes again. A later transaction tombstones a chunk once it is older than that.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-from streams.authority.encoding import decode_chunk, decode_recorded, encode_chunk, encode_recorded
+from streams.authority.encoding import Entry, decode_chunk, decode_recorded, encode_chunk, encode_recorded
 from streams.log.reader import Record
+from streams.loop.handler import Get
 from streams.loop.step import Step
 from streams.session.outcomes import Outcome
-from streams.store.store import Store
 
 REMEMBERED_US: Final = 25 * 3600 * 1_000_000
 """An hour more than is promised, so that a clock that differs by less than that breaks nothing."""
@@ -40,43 +40,53 @@ def lookup(step: Step, command_id: str) -> tuple[bytes, Outcome] | None:
     return value[:_DIGEST_BYTES], decode_recorded(command_id, value[_DIGEST_BYTES:])
 
 
-def remember(step: Step, decided: list[tuple[bytes, Outcome]]) -> None:
-    """Records this step's outcomes with their request digests, and forgets what is old."""
-    entries = []
-    for digest, outcome in decided:
-        body = encode_recorded(outcome)
-        entries.append((bytes.fromhex(outcome.command_id[4:]), digest, body))
+def remember(step: Step, entries: list[Entry]) -> None:
+    """Records what this step decided."""
     if entries:
         key = b"%s%d/%020d" % (_CHUNK, step.partition, step.records[0].offset)
         step.put(key, encode_chunk(step.now, entries))
-    _forget(step)
 
 
-def remember_at_once(step: Step, digest: bytes, outcome: Outcome) -> None:
-    """Makes the outcome visible to the rest of the step: a repeat may stand in the same batch."""
-    step.put_local(_index_key(outcome.command_id), digest + encode_recorded(outcome))
+def remember_at_once(step: Step, digest: bytes, outcome: Outcome) -> Entry:
+    """Makes the outcome visible to the rest of the step: a repeat may stand in the same batch. Returns it for `remember`."""
+    command_id, body = bytes.fromhex(outcome.command_id[4:]), encode_recorded(outcome)
+    step.put_local(_INDEX + command_id, digest + body)
+    return command_id, digest, body
 
 
-def restored_chunk(store: Store, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+def restored_chunk(get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
     """The store's puts for a chunk of the changelog: itself and its index, or the removal of both."""
     assert record.key is not None
     if record.value is not None:
         for command_id, digest, body in decode_chunk(record.value)[1]:
             yield _INDEX + command_id, digest + body
     else:
-        old = store.get(record.key)
+        old = get(record.key)
         if old is not None:
             for command_id, _, _ in decode_chunk(old)[1]:
                 yield _INDEX + command_id, None
     yield record.key, record.value
 
 
-def _forget(step: Step) -> None:
-    prefix = b"%s%d/" % (_CHUNK, step.partition)
-    for key, value in step.first_few(prefix, _FORGOTTEN_AT_ONCE):
-        decided_at, entries = decode_chunk(value)
-        if step.now - decided_at < REMEMBERED_US:
+class Forgetting:
+    """Forgets what is old, a bounded number of chunks a step, and looks only when something may be due."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, int] = {}
+        """Partition -> when its oldest chunk may go (microseconds since the epoch)."""
+
+    def forget(self, step: Step) -> None:
+        if step.now < self._due.get(step.partition, 0):
             return
-        step.put(key, None)
-        for command_id, _, _ in entries:
-            step.put_local(_INDEX + command_id, None)
+        forgotten = 0
+        for key, value in step.first_few(b"%s%d/" % (_CHUNK, step.partition), _FORGOTTEN_AT_ONCE):
+            decided_at, entries = decode_chunk(value)
+            if step.now - decided_at < REMEMBERED_US:
+                self._due[step.partition] = decided_at + REMEMBERED_US
+                return
+            step.put(key, None)
+            for command_id, _, _ in entries:
+                step.put_local(_INDEX + command_id, None)
+            forgotten += 1
+        if forgotten < _FORGOTTEN_AT_ONCE:
+            self._due[step.partition] = step.now + REMEMBERED_US

@@ -1,0 +1,50 @@
+"""The whole bench in little, on a Kafka of its own: every line is measured, and every ratio stands beside it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+RATIOS = {
+    "authority_eos_events_per_s": {"ratio_to_raw_consume", "ratio_to_raw_produce"},
+    "batch_append_events_per_s": {"ratio_to_authority", "ratio_to_raw_produce"},
+    "append_ack_c1_p50_ms": {"ratio_to_R"},
+    "append_ack_c16_p50_ms": {"ratio_to_R"},
+    "append_ack_c64_p99_ms": {"ratio_to_R", "ratio_to_p50"},
+    "append_ack_c256_p99_ms": {"ratio_to_R", "ratio_to_p50"},
+}
+PLAIN = {
+    "raw_produce_records_per_s",
+    "raw_consume_records_per_s",
+    "raw_transaction_p50_ms",
+    "restore_s",
+    "restore_sessions_per_s",
+    "append_ack_c256_requests_per_s",
+    "point_read_session_requests_per_s",
+    "point_read_page_requests_per_s",
+    "owner_read_session_requests_per_s",
+}
+
+
+@pytest.mark.soak
+@pytest.mark.kafka
+def test_every_line_of_the_bench_is_measured_with_its_ratios(tmp_path: Path) -> None:
+    path = tmp_path / "bench.json"
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--quick", "--json", str(path)],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-4000:]
+    written = json.loads(path.read_text())
+    assert list(written) == ["results"]
+    found = {result["name"]: result for result in written["results"]}
+    assert set(found) >= set(RATIOS) | PLAIN
+    for result in found.values():
+        assert result["value"] > 0, result
+        assert result["unit"]
+    for name, ratios in RATIOS.items():
+        assert {field for field in found[name] if field.startswith("ratio_to_")} == ratios, name
+        assert all(found[name][ratio] > 0 for ratio in ratios)

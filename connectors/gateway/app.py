@@ -13,6 +13,7 @@ import msgspec
 from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
+from connectors import asyncapi
 from connectors.gateway import append, dead_letters, effects, export, graph, interactions, operations, reading, runs, sessions, turns
 from connectors.gateway.answers import Answer
 from connectors.gateway.asgi import Receive, Scope, Send
@@ -37,7 +38,7 @@ def _version() -> str:
         return "0+checkout"
 
 
-async def _openapi(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> Answer:
+async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> Answer:
     return Answer(200, text)
 
 
@@ -46,9 +47,10 @@ ROUTES: Final = (
     *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *operations.ROUTES,
 )  # fmt: skip
 DOCUMENT: Final = msgspec.json.encode(document(ROUTES, _version()))
-_DOCUMENT_ROUTE: Final = Route(
-    method="GET", path="/openapi.json", name="openapi", summary="This document", handler=partial(_openapi, DOCUMENT), scope=None
-)
+
+
+def _document_route(name: str, text: bytes) -> Route:
+    return Route(method="GET", path=f"/{name}.json", name=name, summary=f"The {name} document", handler=partial(_document, text), scope=None)
 
 
 class GatewayApplication:
@@ -74,7 +76,8 @@ class GatewayApplication:
 
     def _assemble(self, gateway: Gateway) -> None:
         by_path: dict[str, dict[str, Endpoint]] = {}
-        for route in (*ROUTES, _DOCUMENT_ROUTE):
+        topics = msgspec.json.encode(asyncapi.document(gateway.settings, _version()))
+        for route in (*ROUTES, _document_route("openapi", DOCUMENT), _document_route("asyncapi", topics)):
             by_path.setdefault(route.path, {})[route.method] = Endpoint(gateway, route)
         self._hot = by_path[_HOT]
         self._router = Router(

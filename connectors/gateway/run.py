@@ -16,6 +16,7 @@ from connectors.gateway.service import Gateway
 from connectors.owner.graph_owners import GraphOwners
 from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
+from connectors.registry import verify_numbers
 from connectors.web import WebServer
 from streams.errors import Fatal, StreamsError
 from streams.log.follower import CompactedFollower
@@ -57,6 +58,7 @@ def run_gateway(
     """
     limits = limits or GatewayLimits.from_environment()
     verify(settings)
+    verify_numbers(settings)
     with ExitStack() as stack:
         keys = CompactedFollower(settings, _ROLE, Topics(settings.topic_prefix).config)
         stack.callback(keys.close)

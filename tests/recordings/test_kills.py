@@ -20,6 +20,7 @@ from connectors.cli.ports import free_ports
 from connectors.edge.keys import KeyAdministration
 from connectors.sources.ingest import IngestReport, run_ingest
 from connectors.sources.rest import RestTransport
+from connectors.sources.samples import FOLDER
 from session_streams import Client
 from streams.settings import Settings
 from tests.support.processes import Fleet, RoleProcess, eventually
@@ -30,6 +31,7 @@ ROLES = ("authority", "gateway", "projector")
 SEED = 20261130
 RECORDS = 13_754 + 3_916
 """Records of the transcripts and messages of the trajectories."""
+SAMPLE_RECORDS = 115
 
 
 class Installation:
@@ -123,6 +125,12 @@ def compare(settings_on: Callable[..., Settings], broker: Any, paths: list[Path]
             assert mine == theirs
         again = running.ingest(paths)
         assert (again.ok, again.records) == (True, 0)
+
+
+@pytest.mark.timeout(300)
+def test_a_kill_of_each_role_changes_nothing_of_what_the_samples_become(settings_on: Callable[..., Settings], broker: Any) -> None:
+    """What a clean clone can show without the recordings."""
+    compare(settings_on, broker, [FOLDER], SAMPLE_RECORDS, kills=3)
 
 
 @pytest.mark.timeout(600)

@@ -60,7 +60,7 @@ class GraphStore:
         store = MemoryStore()
         for offset, (key, value) in enumerate(dict(self.changelog).items()):
             record = Record(self._handler.changelog, self.partition, offset, key, value, 0)
-            store.write(list(self._handler.restored(store, record)), {})  # type: ignore[arg-type]
+            store.write(list(self._handler.restored(store.get, record)), {})
         return store
 
     def model(self) -> GraphModel:

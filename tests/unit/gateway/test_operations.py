@@ -20,8 +20,14 @@ def test_metrics_count_requests_by_route_and_hold_no_id(client: httpx.Client, sh
 
 
 def test_operations_need_no_key(shared: World) -> None:
-    for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
+    for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/asyncapi.json"):
         assert httpx.get(shared.url + path).status_code == 200
+
+
+def test_the_topics_describe_themselves_beside_the_routes(shared: World) -> None:
+    served = httpx.get(f"{shared.url}/asyncapi.json").json()
+    assert served["asyncapi"].startswith("3.")
+    assert {channel["address"] for channel in served["channels"].values()} >= {"sessions.events", "sessions.commands"}
 
 
 def test_everything_else_does(shared: World) -> None:

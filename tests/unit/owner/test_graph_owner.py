@@ -18,6 +18,7 @@ from streams.projections.tables import Tables
 from streams.query.freshness import Freshness
 from streams.query.graphs import GraphModel, GraphReads
 from streams.settings import Settings
+from tests.support.examples import made_up_id
 from tests.support.graphs import GraphStore, folded, graph_of, records
 from tests.support.story import SESSION, WORKSPACE, Story
 
@@ -130,7 +131,10 @@ def test_a_read_of_a_position_waits_until_its_command_is_in_the_graph(owner: Own
 
 @pytest.mark.parametrize(
     ("more", "error"),
-    [({"node_id": "run_" + "0" * 32}, NotFound), ({"items_max": 1}, Invalid), ({"depth": 1000}, Invalid), ({"nodes_max": 0}, Invalid)],
+    [
+        ({"node_id": "run_" + "0" * 32}, NotFound), ({"items_max": 1}, Invalid), ({"depth": 1000}, Invalid), ({"nodes_max": 0}, Invalid),
+        ({"items_max": 1, "subject_id": made_up_id("subj", "other")}, NotFound),
+    ],
 )
 def test_refusals_come_through(owner: Owner, more: dict[str, object], error: type[StreamsError]) -> None:
     owner.take()

@@ -153,6 +153,10 @@ def test_reads_go_to_the_owner_and_listings_are_merged(owners: list[Owner], logs
         assert (await client.sessions(WORKSPACE, subject_id=made_up_id("subj"))).sessions == ()
         with pytest.raises(NotFound):
             await client.session(made_up_id("ws", "other"), seen[0])
+        with pytest.raises(NotFound):
+            await client.session(WORKSPACE, seen[0], subject_id=made_up_id("subj"))
+        with pytest.raises(NotFound):
+            await client.events(WORKSPACE, seen[0], subject_id=made_up_id("subj"), after=0, limit=1, max_bytes=1)
         with pytest.raises(Invalid):
             await client.sessions(WORKSPACE, cursor="nonsense")
         with pytest.raises(Invalid):

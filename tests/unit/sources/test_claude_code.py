@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.sources import claude_records
-from connectors.sources.bodies import Batch, EventBody, Group, Ref
+from connectors.sources.bodies import Batch, EventBody, Group, Ref, software_name
 from connectors.sources.claude_code import ClaudeCodeMapper
 from connectors.sources.records import LineSplitter, Record, read_record, read_tail
 from connectors.sources.samples import FOLDER
+from streams.session.vocabulary import NAME
 from tests.unit.sources.test_records import JSON
 
 SESSION = "sess_" + "1" * 32
@@ -316,8 +317,16 @@ def _outside_names(data: bytes) -> set[str]:
 
 
 def test_a_kind_that_is_no_word_is_not_shown() -> None:
-    kinds = [content(group).attributes["source_record_kind"] for group in mapped({"type": "Ada's notes"}, {"type": "a/b"}, 5, {})]
-    assert kinds == ["other", "other", "unknown", "unknown"]
+    kinds = [content(group).attributes["source_record_kind"] for group in mapped({"type": "Ada's notes"}, {"type": "a/b"}, {"type": "_a"}, 5, {})]
+    assert kinds == ["other", "other", "other", "unknown", "unknown"]
+
+
+def test_every_kind_and_name_that_is_shown_is_one_that_the_log_takes() -> None:
+    long = "k" * 63
+    (group,) = mapped({"type": long, "subtype": long})
+    assert NAME(str(content(group).attributes["source_record_kind"]))
+    for name in ("_private", ".hidden", "n" * 129, "two words", "<synthetic>", None):
+        assert software_name(name) is None
 
 
 def test_samples_show_what_transcripts_hold() -> None:

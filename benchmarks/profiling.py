@@ -1,8 +1,9 @@
 """Where the time of one role goes, under the load of its own measurement: a flame graph by py-spy, and its top as text.
 
 `python -m benchmarks.profiling authority` writes build/profile-authority.svg. Sampling stops the process for a moment each
-time, so rates under it are no figures. Idle time is part of the authority's picture, which has one thread that matters:
-what it waits for counts. py-spy attaches to a running process: where the system forbids that to a sibling, run it as root.
+time, so rates under it are no figures. Waiting is part of the authority's picture, which has one thread that matters; of
+the others, with their many threads, only what runs is seen. py-spy attaches to a running process: where the system forbids
+that to a sibling, run it as root.
 """
 
 import argparse
@@ -54,9 +55,12 @@ class _Profiler:
         self._picture, self._native = picture, native
 
     @contextmanager
-    def attached(self, pid: int, *, idle: bool = False) -> Iterator[None]:
-        """Raises RuntimeError with what py-spy says where it made no picture."""
-        more = [*(["--native"] if self._native else []), *(["--idle"] if idle else [])]
+    def attached(self, pid: int, *, waits: bool = False) -> Iterator[None]:
+        """`waits`: time in which nothing runs counts too; else only what holds the interpreter's lock.
+
+        Raises RuntimeError with what py-spy says where it made no picture.
+        """
+        more = [*(["--native"] if self._native else []), "--idle" if waits else "--gil"]
         argv = [self._program, "record", "--pid", str(pid), "--rate", str(_RATE), "--function", "--output", str(self._picture), *more]
         self._picture.unlink(missing_ok=True)
         with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as spy:
@@ -84,7 +88,7 @@ def _authority(bench: Bench, profiler: _Profiler) -> None:
                     return
 
         until(bench.options.sessions)
-        with profiler.attached(role.process.pid, idle=True):
+        with profiler.attached(role.process.pid, waits=True):
             until(commands)
         progress.close()
         role.stop()

@@ -103,7 +103,12 @@ class Call:
             raise Invalid("query: not a list of name=value", code="request.malformed") from error
         if len({name for name, _ in pairs}) < len(pairs):
             raise Invalid("query: a parameter is given twice", code="request.malformed")
-        return _convert(dict(pairs), kind)
+        found = _convert(dict(pairs), kind)
+        for name, value in pairs:
+            # The converter takes the word for a JSON null, which a query cannot hold.
+            if value.lower() == "null" and getattr(found, name) is None:
+                raise Invalid(f"query: null is no value - at `$.{name}`")
+        return found
 
     # -- body ---------------------------------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class GatewayLimits:
     export_patience_s: float = 20.0
     """How long an export that has begun waits for an owner of its session."""
     stall_s: float = 60.0
-    """How long an export or an event stream waits for a caller who does not read."""
+    """How long a caller who takes nothing of an answer is waited for."""
     heartbeat_s: float = 10.0
     """Silence on an event stream before a comment is sent, and how often its key is looked at again."""
     position_wait_s: float = 5.0

@@ -1,7 +1,8 @@
-"""Bounds on what a connection sends beside bodies: the size of headers, trailers and chunk lines, and the time of headers.
+"""Bounds on what a connection sends beside bodies (the size of headers, trailers and chunk lines, the time of headers),
+and on how long it holds an answer that its caller does not take.
 
-The server's own protocol waits for ever for the end of headers, so a few slow connections would hold a gateway; and it
-keeps what is neither header nor body, without end. A trailer is no header: it is dropped.
+The server's own protocol waits for ever for both, so a few connections would hold a gateway; and it keeps what is neither
+header nor body, without end. A trailer is no header: it is dropped.
 """
 
 from asyncio import AbstractEventLoop, BaseTransport, TimerHandle
@@ -17,7 +18,7 @@ from streams.errors import Invalid
 
 
 def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
-    """A protocol class for uvicorn that closes connections whose headers are too slow, or which send too much beside bodies."""
+    """A protocol class for uvicorn that closes connections whose callers are too slow, or send too much beside bodies."""
 
     class BoundedProtocol(HttpToolsProtocol):
         def __init__(
@@ -27,6 +28,7 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
             self._in_headers = True
             self._beside_bodies = 0
             self._header_timer: TimerHandle | None = None
+            self._writing_timer: TimerHandle | None = None
 
         def connection_made(self, transport: BaseTransport) -> None:
             super().connection_made(transport)  # type: ignore[arg-type]
@@ -34,7 +36,17 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget_timer()
+            self._forget_writing()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._forget_writing()
+            self._watch_writing()
+
+        def resume_writing(self) -> None:
+            self._forget_writing()
+            super().resume_writing()
 
         def data_received(self, data: bytes) -> None:
             # Counted before the parser sees them, so that a line without end is bounded too. A piece in which something
@@ -84,6 +96,22 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
             if self._header_timer is not None:
                 self._header_timer.cancel()
                 self._header_timer = None
+
+        def _watch_writing(self) -> None:
+            left = self.transport.get_write_buffer_size()
+            self._writing_timer = self.loop.call_later(limits.stall_s, self._is_writing, left)
+
+        def _is_writing(self, before: int) -> None:
+            # Closing waits for the caller, too: it is watched on until the connection is lost.
+            if self.transport.get_write_buffer_size() < before:
+                self._watch_writing()
+            else:
+                self.transport.abort()
+
+        def _forget_writing(self) -> None:
+            if self._writing_timer is not None:
+                self._writing_timer.cancel()
+                self._writing_timer = None
 
         def _too_slow(self) -> None:
             if not self.transport.is_closing():

@@ -122,9 +122,7 @@ class Batch:
 
     def fits(self, group: Group) -> bool:
         """Whether `group` may join. A group alone always may: it cannot be cut."""
-        return not self.groups or (
-            self._events + len(group.bodies) <= MAX_BATCH_EVENTS and self._bytes + group.weight <= MAX_BATCH_BYTES
-        )
+        return not self.groups or (self._events + len(group.bodies) <= MAX_BATCH_EVENTS and self._bytes + group.weight <= MAX_BATCH_BYTES)
 
     def add(self, group: Group) -> None:
         self.groups.append(group)

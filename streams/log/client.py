@@ -26,6 +26,8 @@ _UNAVAILABLE: Final = frozenset(
         KafkaError._WAIT_COORD, KafkaError._RESOLVE, KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.REQUEST_TIMED_OUT, KafkaError._QUEUE_FULL, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR,
+        # A broker that came back, or another leader, asked by a client that has not heard of it yet.
+        KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError._NOENT,  # a topic that was just made has no leaders yet
     }
 )  # fmt: skip

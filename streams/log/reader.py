@@ -160,8 +160,14 @@ class EndOffsets:
     """Asks for ends over one connection, for those who ask often (leases, followers). Thread-safe."""
 
     def __init__(self, settings: Settings, role: str) -> None:
-        self._admin = admin(settings, f"{role}.ends")
+        self._settings, self._client_id = settings, f"{role}.ends"
+        self._admin = admin(settings, self._client_id)
 
     def query(self, places: Iterable[Place], *, committed: bool, timeout_s: float = 5) -> dict[Place, int]:
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        return _query(self._admin, places, _LATEST, isolation, timeout_s)
+        try:
+            return _query(self._admin, places, _LATEST, isolation, timeout_s)
+        except BrokerUnavailable:
+            # A client goes on naming the leader epoch that it has heard of, and a broker that came back refuses that one.
+            self._admin = admin(self._settings, self._client_id)
+            raise

@@ -43,8 +43,8 @@ class TransactionalProducer:
                 # CONCURRENT_TRANSACTIONS (the last markers are still being written) is retried after this, not 100 ms.
                 "retry.backoff.ms": 1,
                 "retry.backoff.max.ms": 100,
-                # The commit flushes at once; until then records gather into few requests.
-                "linger.ms": 5,
+                # Records are on their way while the next are made and the offsets are sent; under load they gather by themselves.
+                "linger.ms": 0,
                 "queue.buffering.max.messages": 1_000_000,
             },
         )

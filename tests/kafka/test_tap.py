@@ -1,5 +1,6 @@
 """The tap on a real broker, as a process of its own: killed, stopped, fed with what it cannot read, its tables stay those of the log."""
 
+import re
 import json
 import os
 import sys
@@ -152,9 +153,10 @@ def tables_of_the_log(settings: Settings) -> TapView:
 
 
 def topics_on(settings: Settings) -> set[str]:
-    """But for the broker's own, among them the offsets of groups."""
+    """But for the broker's own, among them the offsets of groups, and those of tests that share the broker."""
     names = AdminClient({"bootstrap.servers": settings.bootstrap}).list_topics(timeout=20).topics
-    return {name for name in names if not name.startswith("__")}
+    others = re.compile(r"__|t[0-9a-f]{10}\.")
+    return {name for name in names if name.startswith(settings.topic_prefix) or not others.match(name)}
 
 
 def comparable(view: TapView | None) -> object:

@@ -48,6 +48,10 @@ class Installation:
         self._arguments = {"authority": (), "projector": (), "gateway": ("--port", str(port))}
         eventually(self._ready, why="the installation is not ready")
         self.key = KeyAdministration(settings).create(WORKSPACE, ("admin",))[1]
+        eventually(self._knows_the_key, why="the gateway does not follow its keys")
+
+    def _knows_the_key(self) -> bool:
+        return httpx.get(f"{self.url}/v1/sessions", headers={"authorization": f"Bearer {self.key}"}).status_code == 200
 
     def _ready(self) -> bool:
         try:

@@ -245,6 +245,7 @@ class World:
         self.keys = KeyAdministration(settings, write=self._write)
         self.gateway: Gateway
         self.loop: asyncio.AbstractEventLoop
+        self.server: WebServer
         self.url = ""
         self._clients: list[httpx.Client] = []
 
@@ -267,6 +268,11 @@ class World:
         )
         self._clients.append(client)
         return client
+
+    @property
+    def connections(self) -> int:
+        """Open at the server, whatever the other side holds."""
+        return len(self.server._server.server_state.connections)
 
     def stop_streams(self) -> None:
         """As the gateway's own runner does before the server stops."""
@@ -309,6 +315,7 @@ def world(folder: Path, *, limits: GatewayLimits | None = None, request_timeout_
     made = World(folder, limits or GatewayLimits(threads=4, heartbeat_s=0.2), settings)
     server = WebServer(GatewayApplication(made.opened), "127.0.0.1", 0, name="gateway-test", http=bounded_protocol(made.limits))
     server.start()
+    made.server = server
     made.url = f"http://127.0.0.1:{server.port}"
     try:
         yield made

@@ -24,17 +24,18 @@ WORKSPACE = "ws_" + "a" * 32
 class Roles:
     """`url` is the gateway's. A role that ends by itself fails the test when the block ends."""
 
-    def __init__(self, settings: Settings, *, graph: bool = False) -> None:
+    def __init__(self, settings: Settings, *, authority: bool = True, graph: bool = False) -> None:
         self.settings = settings
         self.stop = threading.Event()
         self.failures: list[tuple[str, BaseException]] = []
         self.port = 0
         self._listening = threading.Event()
         self._threads = [
-            self._thread("authority", run_authority, settings, self.stop),
             self._thread("projector", run_projector, settings, "127.0.0.1", 0, self.stop),
             self._thread("gateway", run_gateway, settings, "127.0.0.1", 0, self.stop, on_listening=self._on_listening),
         ]
+        if authority:
+            self._threads.append(self._thread("authority", run_authority, settings, self.stop))
         if graph:
             self._threads.append(self._thread("graph-projector", run_graph, settings, "127.0.0.1", 0, self.stop))
 
@@ -100,9 +101,9 @@ class Roles:
 
 
 @contextmanager
-def running_roles(settings: Settings, *, graph: bool = False) -> Iterator[Roles]:
-    """`graph`: with the maker of graphs."""
-    roles = Roles(settings, graph=graph)
+def running_roles(settings: Settings, *, authority: bool = True, graph: bool = False) -> Iterator[Roles]:
+    """`authority`: False where a test has its own. `graph`: with the maker of graphs."""
+    roles = Roles(settings, authority=authority, graph=graph)
     roles.start()
     try:
         yield roles

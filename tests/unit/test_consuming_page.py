@@ -5,10 +5,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from schemas import codec
+from streams.session.events import FAMILIES, TYPES, family_of
 from tests.support.event_log import EventLog
 from tests.support.pages import CONSUMING, REPOSITORY, quoted
 
@@ -115,3 +117,27 @@ def test_the_python_example_does_not_write_over_its_successor(opened: Any, messa
         with pytest.raises(Exception, match=r"another process reads partition 0|UNIQUE"):
             zombie.apply(late)
     assert sequences(successor) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_the_python_example_stores_attributes_of_every_family_with_every_field_set(opened: Any, family: str) -> None:
+    """A claimed Run, a wait and an approval carry times, which an imported session never has."""
+    event_type = next(each for each in sorted(TYPES) if family_of(each) == family)
+    kind = FAMILIES[family]
+    hints = get_type_hints(kind)
+    filled = {name: VALUES[next(each for each in get_args(hints[name]) if each is not type(None))] for name in kind.__struct_fields__}
+    value = codec.encode(f"attributes/{family}", filled)
+    event = {**an_event(), "type": event_type, "attributes": value}
+    opened().apply([Message(0, codec.encode("event", event))])
+
+
+VALUES: dict[type, Any] = {str: "text", int: 1_796_054_575_627_642, float: 0.5, bool: True}
+
+
+def an_event() -> dict[str, Any]:
+    day = {"subject_id": None, "session_id": "sess_" + "1" * 32, "expiry_day": "2030-01-01"}
+    content = {"state": "sealed", "key_reference": day, "ciphertext": b"c" * 64, "digest": b"d" * 32}
+    named = {"event_id": "evt_1", "session_id": "sess_" + "1" * 32, "workspace_id": "ws_1", "command_id": "cmd_1"}
+    added = {"sequence": 1, "command_offset": 0, "command_last": True, "accepted_at": 1, "previous_hash": b"p" * 32, "hash": b"h" * 32}
+    absent = dict.fromkeys(("thread_id", "turn_id", "run_id", "attempt_generation", "native_task_id", "actor_id", "subject_id", "occurred_at"))
+    return {**named, **absent, "links": [], "content": content, **added}

@@ -242,9 +242,17 @@ def _identity(folder: Path, nodes: int) -> tuple[str, tuple[Ports, ...]]:
         if not all(is_free(port) for pair in ports for port in pair):
             ports = _free_ports(nodes)
     else:
-        cluster_id, ports = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="), _free_ports(nodes)
+        cluster_id, ports = _new_cluster_id(), _free_ports(nodes)
     path.write_text(json.dumps({"cluster_id": cluster_id, "kafka": jars.kafka_version(), "ports": ports}))
     return cluster_id, ports
+
+
+def _new_cluster_id() -> str:
+    """As Kafka makes them: one that begins with a dash would be an option on the formatter's command line."""
+    while True:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not cluster_id.startswith("-"):
+            return cluster_id
 
 
 def _free_ports(nodes: int) -> tuple[Ports, ...]:

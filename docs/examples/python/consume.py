@@ -121,7 +121,7 @@ class Events:
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 event["session_id"], event["sequence"], event["event_id"], event["type"], accepted_at.isoformat(), event["subject_id"],
-                None if attributes is None else json.dumps(attributes), content["state"], digest and digest.hex(),
+                None if attributes is None else json.dumps(attributes, default=datetime.isoformat), content["state"], digest and digest.hex(),
                 reference and reference["expiry_day"], message.partition(), message.offset(),
             ],
         )  # fmt: skip

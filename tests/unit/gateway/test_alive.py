@@ -5,10 +5,10 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from msgspec import structs
 
@@ -47,6 +47,19 @@ class Reader:
 LOSSES = pytest.mark.parametrize(("loss", "code", "status"), [("revoked", "auth.revoked", 401), ("stale", "service.not_ready", 503)])
 
 
+@contextmanager
+def not_reading(made: World, secret: str, session: str, accept: str, *, buffer: int = 4096) -> Iterator[socket.socket]:
+    """A caller who asks for the events of a session, and takes of them what fits a small buffer."""
+    host, port = made.url.removeprefix("http://").split(":")
+    head = f"GET /v1/sessions/{session}/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {secret}\r\naccept: {accept}\r\n\r\n"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        connection.settimeout(10)
+        connection.connect((host, int(port)))
+        connection.sendall(head.encode())
+        yield connection
+
+
 def losing(made: World, monkeypatch: pytest.MonkeyPatch, name: str, lose: Callable[[], None]) -> None:
     """`lose` happens in the middle of opening."""
     opening = getattr(made.sealer, name)
@@ -59,7 +72,9 @@ def losing(made: World, monkeypatch: pytest.MonkeyPatch, name: str, lose: Callab
 
 
 @LOSSES
-@pytest.mark.parametrize(("path", "opening"), [("events", "open_many"), ("graph", "why_closed"), ("graph?through_sequence=2", "why_closed")])
+@pytest.mark.parametrize(
+    ("path", "opening"), [("events", "open_many"), ("graph", "why_closed"), ("graph?through_sequence=2", "why_closed")]
+)
 def test_what_was_opened_is_kept_back_from_who_is_not_let_in_any_more(
     made: World, monkeypatch: pytest.MonkeyPatch, path: str, opening: str, loss: str, code: str, status: int
 ) -> None:
@@ -128,14 +143,41 @@ def test_a_follower_who_does_not_read_gives_its_place_back(tmp_path: Path) -> No
         session = new_session(client)
         for _ in range(8):
             post(client, f"/v1/sessions/{session}/events", message("x" * 1_000_000))
-        host, port = made.url.removeprefix("http://").split(":")
-        with socket.socket() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.connect((host, int(port)))
-            head = f"GET /v1/sessions/{session}/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {secret}\r\naccept: text/event-stream\r\n"
-            connection.sendall(head.encode() + b"\r\n")
+        with not_reading(made, secret, session, "text/event-stream"):
             eventually(lambda: made.gateway.followers.taken == 1)
             eventually(lambda: made.gateway.followers.taken == 0, timeout_s=5)
+
+
+@pytest.mark.parametrize("accept", ["text/event-stream", "application/json"])
+def test_what_a_caller_does_not_take_is_not_held_for_ever(tmp_path: Path, accept: str) -> None:
+    with world(tmp_path, limits=GatewayLimits(stall_s=0.5, heartbeat_s=0.2)) as made:
+        secret = made.secret()
+        client = made.client_with(secret)
+        session = new_session(client)
+        for _ in range(8):
+            post(client, f"/v1/sessions/{session}/events", message("x" * 1_000_000))
+        client.close()
+        eventually(lambda: made.connections == 0)
+        with not_reading(made, secret, session, accept):
+            eventually(lambda: made.connections == 1)
+            eventually(lambda: made.connections == 0, timeout_s=8)
+
+
+def test_a_caller_who_takes_a_little_at_a_time_gets_all_of_it(tmp_path: Path) -> None:
+    with world(tmp_path, limits=GatewayLimits(stall_s=1.0)) as made:
+        secret = made.secret()
+        client = made.client_with(secret)
+        session = new_session(client)
+        for _ in range(8):
+            post(client, f"/v1/sessions/{session}/events", message("x" * 1_000_000))
+        with not_reading(made, secret, session, "application/json", buffer=262_144) as connection:
+            taken, began = 0, time.monotonic()
+            while taken < 8_000_000:
+                part = connection.recv(65_536)
+                assert part
+                taken += len(part)
+                time.sleep(0.03)
+            assert time.monotonic() - began > 3 * made.limits.stall_s
 
 
 def test_a_follower_who_reads_slowly_keeps_its_place(tmp_path: Path) -> None:

@@ -77,9 +77,7 @@ def test_nobody_gets_in_without_a_key(shared: World, hers: tuple[str, str], rout
 
 @pytest.mark.parametrize("route", OF_A_SESSION)
 @pytest.mark.parametrize("stranger", ["another subject", "another workspace"])
-def test_a_hidden_session_is_answered_as_one_that_is_not_there(
-    shared: World, hers: tuple[str, str], route: Route, stranger: str
-) -> None:
+def test_a_hidden_session_is_answered_as_one_that_is_not_there(shared: World, hers: tuple[str, str], route: Route, stranger: str) -> None:
     session, other = hers
     client = shared.client(subject_id=other) if stranger == "another subject" else shared.client(workspace_id=OTHER_WORKSPACE)
     hidden = told(ask(client, route, session), session)

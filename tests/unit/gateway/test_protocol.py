@@ -114,9 +114,7 @@ def test_a_body_in_many_small_chunks_is_no_large_header(strict: World) -> None:
     body = (b"%d" % (number % 10) for number in range(20_000))
     text = b'{"metadata":"' + b"".join(body) + b'"}'
     pieces = (text[start : start + 3] for start in range(0, len(text), 3))
-    response = strict.client().post(
-        "/v1/sessions", content=pieces, headers={"idempotency-key": "k", "content-type": "application/json"}
-    )
+    response = strict.client().post("/v1/sessions", content=pieces, headers={"idempotency-key": "k", "content-type": "application/json"})
     assert response.status_code == 201
 
 

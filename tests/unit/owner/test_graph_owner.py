@@ -132,7 +132,10 @@ def test_a_read_of_a_position_waits_until_its_command_is_in_the_graph(owner: Own
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        ({"node_id": "run_" + "0" * 32}, NotFound), ({"items_max": 1}, Invalid), ({"depth": 1000}, Invalid), ({"nodes_max": 0}, Invalid),
+        ({"node_id": "run_" + "0" * 32}, NotFound),
+        ({"items_max": 1}, Invalid),
+        ({"depth": 1000}, Invalid),
+        ({"nodes_max": 0}, Invalid),
         ({"items_max": 1, "subject_id": made_up_id("subj", "other")}, NotFound),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_deletion_in_the_topic_takes_its_index_along() -> None:
     table.apply(records(story().events))
     handler = GraphProjection(Settings(partitions=1))
     for key, _ in list(dict(table.changelog).items()):
-        table.store.write(list(handler.restored(table.store.get, Record("t", 0, 0, key, None, 0))), {})  # type: ignore[arg-type]
+        table.store.write(list(handler.restored(table.store.get, Record("t", 0, 0, key, None, 0))), {})
     assert table.store.digest() == MemoryStore().digest()
 
 
@@ -89,9 +89,9 @@ def test_a_topic_of_another_fold_is_refused_saying_what_to_do() -> None:
         record = Record("sessions.graph", 0, 0, progress_key(0), encode_progress(Progress(7, version)), 0)
         if refused:
             with pytest.raises(Misconfigured, match="rebuild --graph"):
-                list(handler.restored(store.get, record))  # type: ignore[arg-type]
+                list(handler.restored(store.get, record))
         else:
-            assert len(list(handler.restored(store.get, record))) == 1  # type: ignore[arg-type]
+            assert len(list(handler.restored(store.get, record))) == 1
 
 
 def test_items_are_read_back_as_they_were_written() -> None:

@@ -33,12 +33,16 @@ def test_a_sentence_is_no_code(text: str) -> None:
     assert not vocabulary.CODE(text)
 
 
-@pytest.mark.parametrize("text", ["claude-opus-4-5-20251101", "mcp__linear-server__create_issue", "text/plain", "image@sha256:ab", "1.0.3+b", "x" * 128])
+@pytest.mark.parametrize(
+    "text", ["claude-opus-4-5-20251101", "mcp__linear-server__create_issue", "text/plain", "image@sha256:ab", "1.0.3+b", "x" * 128]
+)
 def test_a_name_is_what_software_calls_itself(text: str) -> None:
     assert vocabulary.NAME(text)
 
 
-@pytest.mark.parametrize("text", ["", "a\nb", "a\n", "a\x00b", "x" * 129, "\ud800", "Mia Li", "<synthetic>", "-x", "mía", "call mia.li 555"])
+@pytest.mark.parametrize(
+    "text", ["", "a\nb", "a\n", "a\x00b", "x" * 129, "\ud800", "Mia Li", "<synthetic>", "-x", "mía", "call mia.li 555"]
+)
 def test_a_sentence_or_a_name_as_people_write_it_is_no_name_of_software(text: str) -> None:
     assert not vocabulary.NAME(text)
 

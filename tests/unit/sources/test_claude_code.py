@@ -317,7 +317,9 @@ def _outside_names(data: bytes) -> set[str]:
 
 
 def test_a_kind_that_is_no_word_is_not_shown() -> None:
-    kinds = [content(group).attributes["source_record_kind"] for group in mapped({"type": "Ada's notes"}, {"type": "a/b"}, {"type": "_a"}, 5, {})]
+    kinds = [
+        content(group).attributes["source_record_kind"] for group in mapped({"type": "Ada's notes"}, {"type": "a/b"}, {"type": "_a"}, 5, {})
+    ]
     assert kinds == ["other", "other", "other", "unknown", "unknown"]
 
 

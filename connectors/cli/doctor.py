@@ -52,7 +52,13 @@ def examine(settings: Settings) -> Iterator[Finding]:
         yield _ok("brokers", ", ".join(f"{broker.broker_id} at {broker.host}:{broker.port}" for broker in brokers))
         yield from _features(brokers[0])
         yield from _broker_settings(settings, brokers)
-        for check, examiner in (("topics", _topics), ("registry", _registry), ("authority", _authority), ("projector", _projector), ("graph-projector", _graphs)):
+        for check, examiner in (
+            ("topics", _topics),
+            ("registry", _registry),
+            ("authority", _authority),
+            ("projector", _projector),
+            ("graph-projector", _graphs),
+        ):
             yield from _made(check, settings, examiner)
     yield from _disk(settings)
     yield from _keyring(settings)

@@ -50,7 +50,9 @@ DOCUMENT: Final = msgspec.json.encode(document(ROUTES, _version()))
 
 
 def _document_route(name: str, text: bytes) -> Route:
-    return Route(method="GET", path=f"/{name}.json", name=name, summary=f"The {name} document", handler=partial(_document, text), scope=None)
+    return Route(
+        method="GET", path=f"/{name}.json", name=name, summary=f"The {name} document", handler=partial(_document, text), scope=None
+    )
 
 
 class GatewayApplication:

@@ -203,9 +203,7 @@ def _compare(report: CheckReport, session_id: str, events: list[LogEvent], expec
         for each, tool_id in zip(called, record.calls, strict=False):
             waiting.setdefault(tool_id, []).append(each.attribute("call_id"))
             latest[tool_id] = each.attribute("call_id")
-        report.expect(
-            len(returned) == len(record.results), session_id, f"{place} has {len(returned)} results, not {len(record.results)}"
-        )
+        report.expect(len(returned) == len(record.results), session_id, f"{place} has {len(returned)} results, not {len(record.results)}")
         for each, tool_id in zip(returned, record.results, strict=False):
             open_calls = waiting.get(tool_id)
             call_id = open_calls.pop(0) if open_calls else latest.get(tool_id)

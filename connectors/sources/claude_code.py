@@ -143,9 +143,7 @@ class ClaudeCodeMapper:
         before += self._open_thread(source, thread_id, self._main, child_id)
         return thread_id
 
-    def _open_thread(
-        self, source: Json, thread_id: str, parent_id: str | None = None, child_id: str | None = None
-    ) -> list[EventBody]:
+    def _open_thread(self, source: Json, thread_id: str, parent_id: str | None = None, child_id: str | None = None) -> list[EventBody]:
         if thread_id in self._opened:
             return []
         self._opened.add(thread_id)
@@ -207,8 +205,7 @@ class ClaudeCodeMapper:
             child.settled = True
         # A child belongs to the Run that started it, even where its result comes in a later one.
         return [
-            child.run.place(place.occurred_at).event("child.settled", {"child_id": child.child_id, "outcome": outcome})
-            for child in settled
+            child.run.place(place.occurred_at).event("child.settled", {"child_id": child.child_id, "outcome": outcome}) for child in settled
         ]
 
     def _child_id(self, agent_id: str) -> str:

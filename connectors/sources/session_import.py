@@ -183,9 +183,7 @@ class SessionImport:
             return
         body = batch.encode(part.progress.event_ids)
         key = self._key("batch", part, batch.groups[0].index, body)
-        answer = await self._patiently(
-            partial(self._transport.append, self._id(), key, body, expected_sequence=self._sequence)
-        )
+        answer = await self._patiently(partial(self._transport.append, self._id(), key, body, expected_sequence=self._sequence))
         if isinstance(answer, Rejected):
             if answer.code == "runtime.sequence_conflict":
                 self._sequence = max(self._sequence, answer.actual_sequence or 0)

@@ -71,9 +71,7 @@ def declared(settings: Settings) -> tuple[TopicSpec, ...]:
 
     return (
         TopicSpec(topics.commands, "session id", True, deleted_after(7), "A week is longer than an outage of every authority."),
-        TopicSpec(
-            topics.events, "session id", True, {**common, "cleanup.policy": "delete", "retention.ms": "-1"}, "The truth is kept."
-        ),
+        TopicSpec(topics.events, "session id", True, {**common, "cleanup.policy": "delete", "retention.ms": "-1"}, "The truth is kept."),
         TopicSpec(topics.outcomes, "asking process with its epoch", True, deleted_after(1), "Nobody waits for a day."),
         TopicSpec(topics.state, "session id/kind/item id", True, compacted, "The authority's changelog: the last value of each item."),
         TopicSpec(

@@ -20,7 +20,7 @@ PREFIXES: Final = (
     "appr", "fork", "subj", "actr", "key", "ers", "task", "call", "chld",
 )  # fmt: skip
 
-_PATTERN: Final = re.compile(r"(%s)_[0-9a-f]{32}" % "|".join(PREFIXES))
+_PATTERN: Final = re.compile(f"({'|'.join(PREFIXES)})_[0-9a-f]{{32}}")
 
 
 def is_id(text: str, prefix: str | None = None) -> bool:

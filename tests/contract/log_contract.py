@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from streams.errors import Fatal, TransactionAborted
-from streams.log.log import Log, Member, Reader
+from streams.log.log import Log, Member, Reader, Transactions
 from streams.log.reader import Place, Record
 
 PARTITION = 1
@@ -60,6 +60,11 @@ class LogContract:
         writer.commit()
         writer.close()
         return offsets
+
+    def write_as(self, transactions: Transactions, value: bytes) -> None:
+        transactions.begin()
+        transactions.produce(self.output, PARTITION, b"k", value)
+        transactions.commit()
 
     def read_to(self, reader: Reader, place: Place, end: int) -> list[Record]:
         records: list[Record] = []
@@ -119,12 +124,8 @@ class LogContract:
         older.initialise()
         newer.initialise()
         with pytest.raises(Fatal):
-            older.begin()
-            older.produce(self.output, PARTITION, b"k", b"zombie")
-            older.commit()
-        newer.begin()
-        newer.produce(self.output, PARTITION, b"k", b"alive")
-        newer.commit()
+            self.write_as(older, b"zombie")
+        self.write_as(newer, b"alive")
         log = self.make_log("b")
         end = log.end_offsets([self.target], committed=False)[self.target]
         reader = log.reader("test", {self.target: 0})

@@ -76,5 +76,3 @@ def encoded_elsewhere(settings: Settings, session_id: str) -> bytes:
     """In a process of its own: this one has encoded with the file's numbers already."""
     code = ENCODE.replace("sys.stdin.read()", repr(session_id))
     return bytes.fromhex(run_python(code, **environment(settings)).stdout.strip())
-
-

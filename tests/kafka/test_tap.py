@@ -1,8 +1,8 @@
 """The tap on a real broker, as a process of its own: killed, stopped, fed with what it cannot read, its tables stay those of the log."""
 
-import re
 import json
 import os
+import re
 import sys
 import threading
 import time

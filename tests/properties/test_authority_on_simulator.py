@@ -212,8 +212,9 @@ class AuthoritiesMachine(RuleBasedStateMachine):
                 for outcome in decode_outcomes(entry.value)[1]:
                     end = End.OK if outcome.status == ACCEPTED else End.FAIL
                     known = ends.get(outcome.command_id)
+                    markers = self.sent[outcome.command_id][1]
                     append = Append(
-                        outcome.command_id, outcome.session_id, self.sent[outcome.command_id][1], end, outcome.first_sequence, outcome.last_sequence
+                        outcome.command_id, outcome.session_id, markers, end, outcome.first_sequence, outcome.last_sequence
                     )  # fmt: skip
                     # A repeat is told the same again: the same end, the same sequences.
                     assert known is None or known == append

@@ -146,4 +146,3 @@ def test_five_kills_change_nothing(settings_on: Callable[..., Settings], broker:
 @pytest.mark.timeout(1800)
 def test_twenty_kills_change_nothing(settings_on: Callable[..., Settings], broker: Any, recordings: Path) -> None:
     compare(settings_on, broker, [recordings], RECORDS, kills=20)
-

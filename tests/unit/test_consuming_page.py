@@ -139,5 +139,7 @@ def an_event() -> dict[str, Any]:
     content = {"state": "sealed", "key_reference": day, "ciphertext": b"c" * 64, "digest": b"d" * 32}
     named = {"event_id": "evt_1", "session_id": "sess_" + "1" * 32, "workspace_id": "ws_1", "command_id": "cmd_1"}
     added = {"sequence": 1, "command_offset": 0, "command_last": True, "accepted_at": 1, "previous_hash": b"p" * 32, "hash": b"h" * 32}
-    absent = dict.fromkeys(("thread_id", "turn_id", "run_id", "attempt_generation", "native_task_id", "actor_id", "subject_id", "occurred_at"))
+    absent = dict.fromkeys(
+        ("thread_id", "turn_id", "run_id", "attempt_generation", "native_task_id", "actor_id", "subject_id", "occurred_at")
+    )
     return {**named, **absent, "links": [], "content": content, **added}

@@ -117,11 +117,12 @@ class Events:
         content = event["content"]
         reference, digest = content["key_reference"], content["digest"]
         accepted_at: datetime = event["accepted_at"]
+        attributes_json = None if attributes is None else json.dumps(attributes, default=datetime.isoformat)
         self._database.execute(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 event["session_id"], event["sequence"], event["event_id"], event["type"], accepted_at.isoformat(), event["subject_id"],
-                None if attributes is None else json.dumps(attributes, default=datetime.isoformat), content["state"], digest and digest.hex(),
+                attributes_json, content["state"], digest and digest.hex(),
                 reference and reference["expiry_day"], message.partition(), message.offset(),
             ],
         )  # fmt: skip

@@ -89,7 +89,7 @@ def test_a_store_with_damaged_blocks_is_rebuilt_while_it_runs(bench: Bench) -> N
     loop.close()
     for _ in range(2):  # what was in the write-ahead log moves into tables
         loop = bench.loop()
-        bench.run(loop, lambda loop=loop: bool(loop.step(0)) or not loop._waiting and not loop._restores)
+        bench.run(loop, lambda loop=loop: bool(loop.step(0)) or (not loop._waiting and not loop._restores))
         loop.close()
     damage(bench.store)
     loop = bench.loop()

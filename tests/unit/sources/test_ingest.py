@@ -305,9 +305,7 @@ def test_a_refusal_names_file_and_code_and_the_other_files_go_in() -> None:
             return await super().append(session_id, key, body, expected_sequence=expected_sequence)
 
     report = ingest(Strict(), FOLDER)
-    assert [failure.reason for failure in report.failures] == [
-        "request.invalid: records from 0 refused: draft 0: attributes"
-    ]
+    assert [failure.reason for failure in report.failures] == ["request.invalid: records from 0 refused: draft 0: attributes"]
     assert report.sessions == 9
 
 

@@ -23,6 +23,7 @@ import uvloop
 from msgspec import Struct
 
 _ALPHABET: Final = (string.ascii_letters + string.digits + " .,:;!?()[]{}<>=+-*/_#%&$@~^|").replace('"', "").replace("\\", "")
+BEGUN: Final = {"begun": True}
 _POOL: Final = 64
 """Bodies made beforehand; each request takes one of them."""
 _PATIENCE_S: Final = 60.0
@@ -72,6 +73,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._sent = 0.0
+        self._finished = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)  # uvloop's is none by class
@@ -89,11 +91,12 @@ class _Connection(asyncio.Protocol):
         self._send()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._load.lost(error)
+        self._load.lost(error if self._finished else error or ConnectionError("closed by the server"))
 
     def _send(self) -> None:
         request = self._load.next_request()
         if request is None:
+            self._finished = True
             self._transport.close()
         else:
             self._sent = time.perf_counter()
@@ -225,7 +228,7 @@ def _say(value: object) -> None:
 
 def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
-    _say(uvloop.run(_run(task, lambda: _say({"begun": True}))))
+    _say(uvloop.run(_run(task, lambda: _say(BEGUN))))
 
 
 if __name__ == "__main__":

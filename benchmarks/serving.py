@@ -75,14 +75,19 @@ class Installation:
             assert client.stdout is not None
             client.stdin.write(msgspec.json.encode(task))
             client.stdin.close()
-            client.stdout.readline()  # the warm-up is over
-            before = self._cost.cpu_s()
             line = client.stdout.readline()
-            after = self._cost.cpu_s()
+            before = after = self._cost.cpu_s()
+            if msgspec.json.decode(line or b"null") == httpload.BEGUN:
+                line = client.stdout.readline()
+                after = self._cost.cpu_s()
             client.wait(_PATIENCE_S)
         self._installation.watch()
-        if client.returncode != 0:
-            raise RuntimeError(f"the client of {task.kind} ended with status {client.returncode}")
+        if client.returncode != 0 or not line.endswith(b"\n"):
+            said = f"{len(line)} bytes, {line[:200]!r}"
+            raise RuntimeError(f"the client of {task.kind} ended with status {client.returncode} and said {said}")
+        import sys as _s
+
+        print("DBG", len(line), line[:80], line[-80:], client.returncode, file=_s.stderr)
         outcome = msgspec.json.decode(line, type=Outcome)
         if outcome.refusal:
             raise RuntimeError(f"{task.kind}, {task.connections} connections: {outcome.refusal} ({outcome.statuses})")

@@ -9,6 +9,7 @@ from msgspec import Struct
 from connectors.cli import found
 from connectors.cli.console import MISCONFIGURED, OK, emit_json, print_table, remark
 from connectors.cli.options import Broker, DataDir, Json
+from connectors.edge.principal import SCOPES
 from streams.clock import now_us
 from streams.errors import Misconfigured
 from streams.settings import Settings
@@ -105,7 +106,7 @@ def _topic_rows(settings: Settings) -> list[_TopicRow]:
 
 @keys_app.command("create")
 def keys_create(
-    scope: Annotated[list[str], typer.Option(help="What it may do; repeat it. `admin` includes all. See --help of `keys`.")],
+    scope: Annotated[list[str], typer.Option(help=f"What it may do; repeat it: {', '.join(SCOPES)}. `admin` includes all.")],
     workspace: Annotated[str | None, typer.Option(help="ws_...; default: that of up.json.")] = None,
     kind: Annotated[str, typer.Option(help="Of who holds it: service, runner or person.")] = "service",
     subject: Annotated[str | None, typer.Option(help="subj_...: it sees nothing but what concerns this subject.")] = None,
@@ -121,7 +122,7 @@ def keys_create(
     if workspace is None:
         up = found.read_up(settings.data_dir)
         if up is None:
-            raise Misconfigured("no up.json tells the workspace: give --workspace ws_...")
+            raise Misconfigured(f"no up.json in {settings.data_dir.absolute()} tells the workspace: give --workspace ws_...")
         workspace = up.workspace_id
     expires_at = None if expires_in_days is None else now_us() + int(expires_in_days * 86_400_000_000)
     key, secret = KeyAdministration(settings).create(workspace, scope, kind=kind, subject_id=subject, expires_at=expires_at)

@@ -6,6 +6,7 @@
 3  the installation does not fit: settings, topics, Java, keys; the message says what to do
 """
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,10 +14,10 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
 from streams.errors import Corrupt, Fatal, Fenced, Misconfigured, Retriable, StreamsError
@@ -29,6 +30,8 @@ FATAL: Final = 5
 INTERRUPTED: Final = 130
 
 _PLAIN_EVERY_S: Final = 2.0
+_GAP: Final = "  "
+_CONTINUED: Final = "    "
 
 
 def exit_code(error: StreamsError) -> int:
@@ -54,23 +57,51 @@ def emit_json(value: object) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
-    """A drawn table on a terminal; tab-separated lines elsewhere, so that other programs can cut them."""
-    if not sys.stdout.isatty():
-        for row in [columns, *rows]:
-            print("\t".join(row))
-        return
-    table = Table(title=title, title_justify="left")
-    for index, column in enumerate(columns):
-        # The first names the row and is there to be copied: it is never cut.
-        table.add_column(escape(column), no_wrap=index == 0, overflow="fold", min_width=_width(rows, index))
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    Console().print(table)
+def counted(number: int, singular: str) -> str:
+    """`1 file`, `2 files`, `0 files`."""
+    return f"{number:,} {singular}{'' if number == 1 else 's'}"
 
 
-def _width(rows: Sequence[Sequence[str]], index: int) -> int | None:
-    return max((len(row[0]) for row in rows), default=None) if index == 0 else None
+def printable(text: str) -> str:
+    """`text` with whatever a terminal would obey written as an escape."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "backslashreplace").decode() for char in text)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, padded: bool = False) -> None:
+    """Padded columns on a terminal, or where `padded`; elsewhere tab-separated lines, so that other programs can cut them."""
+    table = [[printable(cell) for cell in row] for row in (columns, *rows)]
+    if sys.stdout.isatty():
+        lines = padded_lines(table, shutil.get_terminal_size().columns)
+    elif padded:
+        lines = padded_lines(table, None)
+    else:
+        lines = ["\t".join(row) for row in table]
+    print("\n".join(lines))
+
+
+def padded_lines(table: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Lines of a table whose rows have equal length. Columns that do not fit in `width` go on in a line below, indented:
+    nothing is cut, and what is copied from a cell is whole."""
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    last_of_line, used = set(), 0
+    for index, wide in enumerate(widths):
+        if index and width is not None and used + len(_GAP) + wide > width:
+            last_of_line.add(index - 1)
+            used = len(_CONTINUED) + wide
+        else:
+            used += wide + (len(_GAP) if index else 0)
+    lines = []
+    for row in table:
+        line = ""
+        for index, cell in enumerate(row):
+            line += cell + " " * (widths[index] - cell_len(cell))
+            if index in last_of_line:
+                lines.append(line.rstrip())
+                line = _CONTINUED
+            else:
+                line += _GAP
+        lines.append(line.rstrip())
+    return lines
 
 
 class Reporter(Protocol):

@@ -69,7 +69,7 @@ def _show(up: Up) -> int:
     tell(second, as_json=False)
     with Client(up.gateway, up.api_key) as client:
         _head("Sessions")
-        reading.show_sessions(client, limit=50, as_json=False)
+        reading.show_sessions(client, limit=50, as_json=False, padded=True)
         session = client.session(max(first.report.session_ids, key=lambda session_id: client.session(session_id).sequence))
         _head(f"The last events of {session.session_id}")
         reading.show_tail(client, session, count=_TAIL_EVENTS, follow=False, as_json=False)
@@ -85,7 +85,7 @@ def _show(up: Up) -> int:
     print(f"{events:,} events accepted, exactly once, in {seconds:.1f} s: {events / seconds:,.0f} events/s")
     if up.tap is not None:
         _head(f"What the tap counted ({up.tap})")
-        show_tap(wait_for_tap(up.tap, events=events + first.report.events, timeout_s=_TAP_TIMEOUT_S), as_json=False)
+        show_tap(wait_for_tap(up.tap, events=events + first.report.events, timeout_s=_TAP_TIMEOUT_S), as_json=False, padded=True)
     held = first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 and verdict.ok
     return OK if held else REFUSED
 

@@ -85,11 +85,15 @@ def gateway(*, url: str | None, api_key: str | None, data_dir: Path | None = Non
     url = url or environment.get("SESSION_STREAMS_URL")
     api_key = api_key or environment.get("SESSION_STREAMS_API_KEY")
     if url is None or api_key is None:
-        up = read_up(data_dir or Settings.from_environment(environment).data_dir)
+        folder = data_dir or Settings.from_environment(environment).data_dir
+        up = read_up(folder)
         if up is not None and url in (None, up.gateway):
             url, api_key = up.gateway, api_key or up.api_key
-    if url is None:
-        raise Misconfigured("no gateway is named: run `session-streams up`, give --url, or set SESSION_STREAMS_URL")
+        if url is None:
+            raise Misconfigured(
+                f"no gateway is named, and there is no up.json in {folder.absolute()}: run `session-streams up`, go to the folder "
+                "where `make up` runs, or give --data-dir or --url (SESSION_STREAMS_URL)"
+            )
     if api_key is None:
         raise Misconfigured(f"no API key for {url}: give --api-key, or set SESSION_STREAMS_API_KEY")
     return Gateway(url, api_key)

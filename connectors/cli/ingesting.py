@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec import Struct, structs
 
-from connectors.cli.console import emit_json, progress, remark
+from connectors.cli.console import counted, emit_json, printable, progress, remark
 from connectors.cli.found import Gateway
 from connectors.sources.check import CheckReport
 from connectors.sources.ingest import IngestReport, Progress, run_ingest
@@ -114,22 +114,29 @@ def tell(summary: IngestSummary, *, as_json: bool) -> None:
         return
     unchanged = f" ({report.sessions_unchanged:,} unchanged)" if report.sessions_unchanged else ""
     print(
-        f"{report.files:,} files, {report.sessions:,} sessions{unchanged}: {report.records:,} records became {report.events:,} events",
-        end="",
+        f"{counted(report.files, 'file')}, {counted(report.sessions, 'session')}{unchanged}: "
+        f"{counted(report.records, 'record')} became {counted(report.events, 'event')} in {summary.seconds:.1f} s "
+        f"({summary.events_per_s:,.0f} events/s), {counted(report.dead_letters, 'dead letter')}",
+        flush=True,
     )
-    print(f" in {summary.seconds:.1f} s ({summary.events_per_s:,.0f} events/s), {report.dead_letters:,} dead letters")
+    for place in report.letter_places:
+        remark(f"dead letter: {printable(place)}")
+    if report.dead_letters > len(report.letter_places):
+        remark(f"… and {report.dead_letters - len(report.letter_places):,} more")
     for file in report.ignored:
-        print(f"ignored: {file}")
+        print(f"ignored: {printable(file)}")
     for failure in report.failures:
-        print(f"failed: {failure.file}: {failure.reason}")
+        print(printable(": ".join(part for part in ("failed", failure.file, failure.reason) if part)))
     if report.check is not None:
         _tell_check(report.check)
 
 
 def _tell_check(check: CheckReport) -> None:
-    print(
-        f"checked {check.sessions:,} sessions against their sources: {'no difference' if check.ok else f'{check.different:,} differences'}"
-    )
+    if check.sessions == 0 and check.ok:
+        print("nothing to check")
+        return
+    found = "no difference" if check.ok else counted(check.different, "difference")
+    print(f"checked {counted(check.sessions, 'session')} against {'its source' if check.sessions == 1 else 'their sources'}: {found}")
     for name, count in sorted(check.counts.items()):
         print(f"  {name}: {count:,}")
     for difference in check.differences:

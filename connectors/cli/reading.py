@@ -10,17 +10,18 @@ from session_streams import Client, Event, Session
 from streams.errors import NotFound
 
 _SNIPPET: Final = 100
-_KINDS_SHOWN: Final = 3
+_KINDS_SHOWN: Final = 2
 
 
-def show_sessions(client: Client, *, limit: int, as_json: bool) -> int:
-    """Prints the newest `limit` sessions; returns how many there were."""
+def show_sessions(client: Client, *, limit: int, as_json: bool, padded: bool = False) -> int:
+    """Prints the newest `limit` sessions, `padded` as for `print_table`; returns how many there were."""
     sessions = list(islice(client.sessions(page_size=min(limit, 100)), limit))
     if as_json:
         for session in sessions:
             emit_json(session.raw)
     else:
-        print_table(["session", "status", "created", "events", "of which", "source"], [_session_row(session) for session in sessions])
+        columns = ["session", "status", "created", "events", "of which", "source"]
+        print_table(columns, [_session_row(session) for session in sessions], padded=padded)
     return len(sessions)
 
 

@@ -70,8 +70,8 @@ def wait_for_tap(url: str, *, events: int, timeout_s: float) -> "TapView":
         time.sleep(_LOOK_EVERY_S)
 
 
-def show_tap(view: "TapView", *, as_json: bool) -> None:
-    """Counts, the busiest tools and the newest minutes; everything with `as_json`."""
+def show_tap(view: "TapView", *, as_json: bool, padded: bool = False) -> None:
+    """Counts, the busiest tools and the newest minutes, `padded` as for `print_table`; everything with `as_json`."""
     if as_json:
         emit_json(view)
         return
@@ -86,8 +86,10 @@ def show_tap(view: "TapView", *, as_json: bool) -> None:
             [row.minute, str(row.events), str(row.sessions), str(row.tool_calls), str(row.tool_errors)]
             for row in view.minutes[:_MINUTES_SHOWN]
         ],
+        padded=padded,
     )
     print_table(
         ["tool", "calls", "returned", "errors"],
         [[row.tool, str(row.calls), str(row.returned), str(row.errors)] for row in view.tools[:_TOOLS_SHOWN]],
+        padded=padded,
     )

@@ -25,6 +25,7 @@ def run_up(options: LocalOptions, *, as_json: bool) -> int:
             remark("stopping (again for at once)")
         finally:
             installation.stop()
+    remark(f"stopped; data stays in {installation.settings.data_dir}")
     return OK
 
 

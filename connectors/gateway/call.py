@@ -176,15 +176,15 @@ class Disconnected(Exception):
     """The caller went away; nobody reads an answer."""
 
 
-def valid_path(parameters: dict[str, str]) -> bool:
-    """Whether every id of a path has the form of its kind."""
+def misfit_of_path(parameters: dict[str, str]) -> str | None:
+    """What form was expected where an id of a path has not the form of its kind; None where all have it."""
     for name, value in parameters.items():
         known = fields.PATH_PARAMETERS.get(name)
         if known is not None and not is_id(value, known[0]):
-            return False
+            return f"expected {known[0]}_ and 32 hex digits"
         if name == "generation" and re.fullmatch(r"[1-9][0-9]{0,17}", value) is None:
-            return False
-    return True
+            return "expected a generation: 1, 2, 3 ..."
+    return None
 
 
 def _convert(value: dict[str, str], kind: type[T]) -> T:

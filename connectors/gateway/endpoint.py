@@ -12,7 +12,7 @@ import structlog
 
 from connectors.gateway.answers import Answer
 from connectors.gateway.asgi import Receive, Scope, Send
-from connectors.gateway.call import Call, Disconnected, valid_path
+from connectors.gateway.call import Call, Disconnected, misfit_of_path
 from connectors.gateway.problems import answer_to, answer_to_refusal
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway, Refused
@@ -53,8 +53,9 @@ class Endpoint:
             if self.route.scope is not None:
                 call.principal = self._gateway.authenticate(call)
                 call.principal.require(self.route.scope)
-            if not valid_path(call.path):
-                raise NotFound("nothing has an id of this form")
+            misfit = misfit_of_path(call.path)
+            if misfit is not None:
+                raise NotFound(misfit)
             self._budget.take()
             try:
                 return await self._handled(call)
@@ -92,7 +93,7 @@ class Endpoint:
 
 def _named(call: Call) -> dict[str, str]:
     """What the path names, for the log. What has not the form of our ids may be somebody's name."""
-    return call.path if valid_path(call.path) else {}
+    return call.path if misfit_of_path(call.path) is None else {}
 
 
 def _where(error: BaseException) -> list[str]:

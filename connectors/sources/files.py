@@ -22,7 +22,7 @@ from msgspec import Raw, Struct
 
 from connectors.sources import claude_code, tau_bench
 from connectors.sources.claude_records import mapping, text
-from connectors.sources.records import LineSplitter, read_record, read_tail
+from connectors.sources.records import LineSplitter, Record, read_record, read_tail
 from connectors.sources.tau_bench import NotTrajectories, Trajectory
 
 STDIN = "-"
@@ -35,6 +35,10 @@ _GZIP = b"\x1f\x8b"
 
 class SourceUnusable(Exception):
     """A file that cannot be taken, and why; never holds content."""
+
+
+class UnknownSource(SourceUnusable):
+    """A file whose records are of no source that is known here."""
 
 
 class SourceFile(Struct, frozen=True):
@@ -164,7 +168,7 @@ class Planner:
                     sessions += self._trajectories(file)
                     continue
                 head = _head(file)
-            except NotTrajectories as error:
+            except (NotTrajectories, UnknownSource) as error:
                 self._set_aside(file, str(error))
             except SourceUnusable as error:
                 self.problems.append((file, str(error)))
@@ -173,7 +177,7 @@ class Planner:
         return self._transcripts(mains, agents) + sessions
 
     def _set_aside(self, file: SourceFile, reason: str) -> None:
-        if file.named:
+        if file.named or _named_lines(file):
             self.problems.append((file, reason))
         else:
             self.ignored.append(file)
@@ -227,13 +231,19 @@ class Planner:
 def _holds_array(file: SourceFile) -> bool:
     with file.open() as handle:
         start = read_some(handle, 4096)
-    named_lines = file.path is not None and ".jsonl" in file.path.suffixes
-    return not named_lines and start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+    return not _named_lines(file) and start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
+
+
+def _named_lines(file: SourceFile) -> bool:
+    return file.path is not None and ".jsonl" in file.path.suffixes
 
 
 def _head(file: SourceFile) -> _Head:
+    """Raises UnknownSource where records can be read and none of them has a type. A file of broken lines alone is taken for
+    what its name says: lines of a transcript become dead letters, and any other file is no transcript."""
     splitter = LineSplitter()
     digest: str | None = None
+    readable = known = False
     with file.open() as handle:
         for _ in range(_HEAD_BYTES >> 18):
             piece = read_some(handle, 1 << 18)
@@ -244,6 +254,8 @@ def _head(file: SourceFile) -> _Head:
             for record in [*records, *([whole] if whole else [])]:
                 digest = digest or record.digest
                 source = mapping(getattr(record, "value", None))
+                readable = readable or isinstance(record, Record)
+                known = known or text(source.get("type")) is not None
                 native = text(source.get("sessionId"))
                 if native is not None:
                     agent_id = text(source.get("agentId")) if source.get("isSidechain") is True else None
@@ -252,6 +264,8 @@ def _head(file: SourceFile) -> _Head:
                 break
     if digest is None:
         raise SourceUnusable("holds no complete record")
+    if not known and (readable or not _named_lines(file)):
+        raise UnknownSource("holds no record of a transcript")
     return _Head(digest, None, None)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from connectors.sources.check import CheckReport, check_session
 from connectors.sources.files import STDIN, PlannedSession, Planner, SourceFile, SourceUnusable, discover
 from connectors.sources.records import SourceChanged
-from connectors.sources.session_import import SessionImport
+from connectors.sources.session_import import LETTERS_TOLD, SessionImport
 from connectors.sources.transport import Transport
 from streams.errors import NotPermitted, Retriable, StreamsError
 
@@ -25,7 +25,7 @@ CONCURRENT_SESSIONS = 4
 
 
 class Failure(Struct, frozen=True):
-    """What went wrong with a file. `reason` never holds content."""
+    """What went wrong with a file (empty where it is none in particular). `reason` never holds content."""
 
     file: str
     reason: str
@@ -43,7 +43,8 @@ class Progress(Struct, frozen=True):
 
 
 class IngestReport(Struct):
-    """What a run did. `records` and `events` count what was added now; `events` without the authority's own."""
+    """What a run did. `records` and `events` count what was added now; `events` without the authority's own.
+    `letter_places` are the first `dead_letters`, each `FILE:LINE: reason`."""
 
     files: int = 0
     sessions: int = 0
@@ -52,6 +53,7 @@ class IngestReport(Struct):
     events: int = 0
     bytes: int = 0
     dead_letters: int = 0
+    letter_places: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     session_ids: list[str] = field(default_factory=list)
@@ -247,25 +249,36 @@ class _Run:
     async def check(self) -> None:
         self._check = CheckReport()
         for key, work in self._imports.items():
-            if key in self._done and key not in self._failures and work.session_id is not None:
+            if self._went_in(key) and work.session_id is not None:
                 try:
                     await check_session(self._transport, work.plan, work.session_id, self._check, patience_s=self._patience_s)
                 except (SourceUnusable, StreamsError) as error:
                     self._failures[key] = _failure(work, error)
 
+    def _went_in(self, key: str) -> bool:
+        return key in self._done and key not in self._failures and not self._imports[key].unreadable
+
     def report(self) -> IngestReport:
         done = [work for key, work in self._imports.items() if key in self._done]
+        # A followed file may still become readable, so this is no failure before the end.
+        unreadable = [Failure(str(work.plan.file), "no line of it is a record") for work in done if work.unreadable]
         records, events, size = self._totals
         return IngestReport(
             files=len(self._files),
             sessions=len(done),
-            sessions_unchanged=sum(1 for work in done if work.records_added == 0),
+            sessions_unchanged=sum(1 for key, work in self._imports.items() if self._went_in(key) and work.records_added == 0),
             records=records,
             events=events,
             bytes=size,
             dead_letters=sum(work.dead_letters for work in done),
+            letter_places=[place for work in done for place in work.letter_places][:LETTERS_TOLD],
             ignored=self._ignored,
-            failures=[*self._failures.values(), *self._late.values(), *(Failure(str(file), reason) for file, reason in self._problems)],
+            failures=[
+                *self._failures.values(),
+                *self._late.values(),
+                *(Failure(str(file), reason) for file, reason in self._problems),
+                *unreadable,
+            ],
             session_ids=[work.session_id for work in done if work.session_id is not None],
             check=self._check,
         )

@@ -27,6 +27,8 @@ from streams.session.outcomes import Rejected
 PAGE_EVENTS = 500
 _RESTARTS = 20
 _RESTART_DELAY_MAX_S = 2.0
+LETTERS_TOLD = 5
+"""Places of dead letters that an import remembers."""
 _PLACE_MAX = 3000
 """Characters of a path that a dead letter tells, from its end."""
 
@@ -53,6 +55,9 @@ class SessionImport:
         self.records_added = 0
         self.events_added = 0
         self.bytes_read = 0
+        self.letter_places: list[str] = []
+        """Of the first dead letters: `FILE:LINE: reason`."""
+        self._readable = False
         self._on_advance = on_advance
         self._letters: set[str] = set()
         self._transport = transport
@@ -63,6 +68,11 @@ class SessionImport:
     @property
     def dead_letters(self) -> int:
         return len(self._letters)
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether the source had lines, and not one of them was a record."""
+        return bool(self._letters) and not self._readable
 
     async def catch_up(self, *, final: bool) -> None:
         """Sends what the files hold and the log does not.
@@ -163,6 +173,7 @@ class SessionImport:
     async def _take(self, part: Part, batch: Batch, item: Group | Broken) -> Batch:
         """The batch that is being filled after `item`."""
         progress = part.progress
+        self._readable = self._readable or isinstance(item, Group)
         if progress.includes(item):
             return batch
         if isinstance(item, Broken):
@@ -207,6 +218,8 @@ class SessionImport:
         )
         key = self._key("dead-letter", part, line.index, line.digest.encode())
         await self._patiently(partial(self._transport.dead_letter, self._id(), key, letter))
+        if key not in self._letters and len(self._letters) < LETTERS_TOLD:
+            self.letter_places.append(f"{part.name}:{line.index + 1}: {line.reason}")
         self._letters.add(key)
 
     def _key(self, purpose: str, part: Part, index: int, body: bytes) -> str:

@@ -139,7 +139,8 @@ def main() -> None:
     options = parser.parse_args()
 
     stopped: list[bool] = []
-    signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.append(True))
     events = Events(options.database, Schemas(options.schemas))
     consumer = Consumer(
         {

@@ -44,8 +44,9 @@ def test_the_key_of_up_json_is_never_sent_to_another_gateway(tmp_path: Path) -> 
 
 
 def test_without_anything_the_message_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="run `session-streams up`"):
+    with pytest.raises(Misconfigured, match="run `session-streams up`") as raised:
         found.gateway(url=None, api_key=None, data_dir=tmp_path, environment={})
+    assert f"no up.json in {tmp_path}" in str(raised.value)
 
 
 def test_the_cluster_is_that_of_up_json_unless_named(tmp_path: Path) -> None:

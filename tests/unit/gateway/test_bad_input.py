@@ -181,6 +181,7 @@ def test_a_session_that_does_not_exist_is_not_found(client: httpx.Client) -> Non
 def test_an_id_of_another_form_is_not_found(client: httpx.Client, session_id: str) -> None:
     for response in (client.get(f"/v1/sessions/{session_id}"), client.get(f"/v1/sessions/{session_id}/events")):
         assert (response.status_code, response.json()["code"]) == (404, "resource.not_found")
+        assert response.json()["detail"] == "expected sess_ and 32 hex digits"
 
 
 def test_a_closed_session_takes_nothing_more(client: httpx.Client) -> None:

@@ -101,6 +101,20 @@ def test_what_cannot_be_taken_says_so_and_stops_nothing(tmp_path: Path) -> None:
     }
 
 
+def test_a_file_without_a_record_of_a_known_source_is_told_and_is_no_session(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"level": "info"}\n{"level": "warn"}\n')
+    (tmp_path / "numbers.jsonl").write_text("1\nbroken\n")
+    (tmp_path / "settings.json").write_text('{\n  "theme": "dark"\n}\n')
+    sessions, planner = plan(tmp_path)
+    assert sessions == []
+    assert {file.name: reason for file, reason in planner.problems} == dict.fromkeys(
+        ["metrics", "numbers"], "holds no record of a transcript"
+    )
+    assert [file.name for file in planner.ignored] == ["settings"]
+    _, planner = plan(tmp_path / "settings.json")
+    assert [reason for _, reason in planner.problems] == ["holds no record of a transcript"]
+
+
 def test_a_path_that_is_not_there_is_named() -> None:
     with pytest.raises(SourceUnusable, match="nowhere"):
         list(discover(["nowhere"]))

@@ -178,8 +178,24 @@ def test_a_broken_line_goes_to_the_dead_letters_and_the_rest_goes_on(tmp_path: P
     ]
     assert letters[0].record == lines[3]
     assert letters[0].place.startswith(f"{file}:4 ")
+    assert report.letter_places == [f"{file}:4: malformed_json", f"{file}:6: lone_surrogate", f"{file}:7: not_utf8"]
     assert indices(only_log(service)) == [0, 1, 2, *range(7, len(lines))]
     assert ingest(service, file).records == 0
+
+
+def test_a_transcript_of_broken_lines_alone_goes_to_the_dead_letters_and_is_a_failure(tmp_path: Path) -> None:
+    file = tmp_path / "torn.jsonl"
+    file.write_bytes(b"not json\n" * 7)
+    service = ImportService()
+    for _ in range(2):
+        report = ingest(service, file, TIDES, check=True)
+        assert (report.ok, report.dead_letters, len(report.letter_places)) == (False, 7, 5)
+        assert [(failure.file, failure.reason) for failure in report.failures] == [(str(file), "no line of it is a record")]
+        assert report.check is not None
+        assert report.check.sessions == 1
+    assert (report.sessions, report.sessions_unchanged) == (2, 1)
+    file.write_bytes(b"not json\n" * 7 + b'{"type": "summary"}\n')
+    assert ingest(service, file).ok
 
 
 def test_a_first_line_that_is_broken_does_not_hinder_the_others(tmp_path: Path) -> None:

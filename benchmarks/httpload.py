@@ -2,7 +2,8 @@
 
 Each connection sends a request, waits for its answer, and sends the next (a closed loop). Requests are bytes that are
 mostly made beforehand; answers are parsed by httptools; the loop is uvloop's. It reads its task as JSON from standard
-input, writes `{"begun": true}` when the warm-up is over and its `Outcome` at the end, a line each.
+input, says a line when the warm-up is over and one when the last answer has come, and writes its `Outcome` to the file that
+it is given.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
+from pathlib import Path
 from random import Random
 from typing import Any, Final, cast
 
@@ -23,7 +25,6 @@ import uvloop
 from msgspec import Struct
 
 _ALPHABET: Final = (string.ascii_letters + string.digits + " .,:;!?()[]{}<>=+-*/_#%&$@~^|").replace('"', "").replace("\\", "")
-BEGUN: Final = {"begun": True}
 _POOL: Final = 64
 """Bodies made beforehand; each request takes one of them."""
 _PATIENCE_S: Final = 60.0
@@ -215,20 +216,22 @@ async def _run(task: Task, on_begin: Callable[[], None]) -> Outcome:
     for _ in range(task.connections):
         await loop.create_connection(lambda: _Connection(load), task.host, task.port)
     await asyncio.wait_for(load.done, task.warm_s + task.load_s + _PATIENCE_S)
+    _say("done")
     return Outcome(
         wall_s=load.wall_s, cpu_s=load.cpu_s, seconds=load.seconds, statuses=dict(load.statuses), created=load.created,
         refusal=load.refusal,
     )  # fmt: skip
 
 
-def _say(value: object) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
-    sys.stdout.buffer.flush()
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 def main() -> None:
     task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
-    _say(uvloop.run(_run(task, lambda: _say(BEGUN))))
+    outcome = uvloop.run(_run(task, lambda: _say("begun")))
+    # To a file: what is written to a pipe after uvloop has run may be cut off.
+    Path(sys.argv[1]).write_bytes(msgspec.json.encode(outcome))
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class Installation:
         self._host, self._port = str(address.hostname), int(address.port or 0)
         self.options = bench.options
         self.pids = installation.pids()
+        self._answer = bench.folder / "outcome.json"
         self._cost = Cost({**self.pids, "broker": bench.broker_pid()})
 
     def create_sessions(self, count: int) -> list[str]:
@@ -69,26 +70,22 @@ class Installation:
 
     def load(self, task: Task) -> Loaded:
         """Raises RuntimeError where an answer was not what was asked for."""
-        argv = [sys.executable, "-m", "benchmarks.httpload"]
+        argv = [sys.executable, "-m", "benchmarks.httpload", str(self._answer)]
+        self._answer.unlink(missing_ok=True)
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as client:
             assert client.stdin is not None
             assert client.stdout is not None
             client.stdin.write(msgspec.json.encode(task))
             client.stdin.close()
-            line = client.stdout.readline()
-            before = after = self._cost.cpu_s()
-            if msgspec.json.decode(line or b"null") == httpload.BEGUN:
-                line = client.stdout.readline()
-                after = self._cost.cpu_s()
+            client.stdout.readline()  # the warm-up is over
+            before = self._cost.cpu_s()
+            client.stdout.readline()  # the last answer has come
+            after = self._cost.cpu_s()
             client.wait(_PATIENCE_S)
         self._installation.watch()
-        if client.returncode != 0 or not line.endswith(b"\n"):
-            said = f"{len(line)} bytes, {line[:200]!r}"
-            raise RuntimeError(f"the client of {task.kind} ended with status {client.returncode} and said {said}")
-        import sys as _s
-
-        print("DBG", len(line), line[:80], line[-80:], client.returncode, file=_s.stderr)
-        outcome = msgspec.json.decode(line, type=Outcome)
+        if client.returncode != 0:
+            raise RuntimeError(f"the client of {task.kind} ended with status {client.returncode}")
+        outcome = msgspec.json.decode(self._answer.read_bytes(), type=Outcome)
         if outcome.refusal:
             raise RuntimeError(f"{task.kind}, {task.connections} connections: {outcome.refusal} ({outcome.statuses})")
         cores = {name: (after[name] - before[name]) / outcome.wall_s for name in after}

@@ -87,7 +87,8 @@ class ExportStream:
 
     async def begin(self) -> None:
         """Everything that can be refused before the first line. Raises as a read of events does, and `Invalid`."""
-        page = await self._page(self._next - 1, _PAGE, self._call.position())
+        # The whole session as it stands now: an export that is short because a table lags would verify all the same.
+        page = await self._page(self._next - 1, _PAGE, self._call.position(), at_end=True)
         self._end = self._end or page.end_sequence
         if self._end > page.end_sequence:
             raise Invalid(f"end_sequence: the session stands at {page.end_sequence}")
@@ -165,11 +166,11 @@ class ExportStream:
                     raise
             await asyncio.wait(ends, timeout=_PAUSE_S, return_when=asyncio.FIRST_COMPLETED)
 
-    async def _page(self, after: int, limit: int, position: Position | None = None) -> EventsPage:
+    async def _page(self, after: int, limit: int, position: Position | None = None, *, at_end: bool = False) -> EventsPage:
         principal, gateway = self._call.principal, self._gateway
         page = await gateway.owners.events(
             principal.workspace_id, self._session_id, subject_id=principal.subject_id, after=after, limit=limit,
-            max_bytes=_PAGE_BYTES, position=position, wait_s=gateway.limits.position_wait_s,
+            max_bytes=_PAGE_BYTES, position=position, wait_s=gateway.limits.position_wait_s, at_end=at_end,
         )  # fmt: skip
         principal.require_sight_of(self._session_id, page.session.workspace_id, page.session.subject_id)
         if page.end_sequence < self._end and self._header_is_out:

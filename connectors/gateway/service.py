@@ -55,7 +55,7 @@ class Owners(Protocol):
     async def events(
         self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
         after: int, limit: int, max_bytes: int, wait_ms: int = 0,
-        position: Position | None = None, wait_s: float = 5.0,
+        position: Position | None = None, wait_s: float = 5.0, at_end: bool = False,
     ) -> EventsPage: ...  # fmt: skip
 
 

@@ -170,6 +170,7 @@ class OwnerApplication(InternalApplication):
             follow_s=follow_s,
             position=_position(question.position),
             wait_s=_waited(question.wait_s),
+            at_end=question.at_end,
         )
         return await (page if follow_s == 0 else _while_asked(page, receive))
 

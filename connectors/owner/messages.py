@@ -52,7 +52,8 @@ class SessionsQuestion(Struct, frozen=True):
 
 
 class EventsQuestion(Struct, frozen=True):
-    """`follow_s`: how long to wait for a first event above `after`. Else as `SessionQuestion`."""
+    """`follow_s`: how long to wait for a first event above `after`; `at_end`: answer from a table that holds all that the
+    log held when it was asked. Else as `SessionQuestion`."""
 
     workspace_id: str
     session_id: str
@@ -63,6 +64,7 @@ class EventsQuestion(Struct, frozen=True):
     position: str | None
     wait_s: float
     subject_id: str | None = None
+    at_end: bool = False
 
 
 class AppliedQuestion(Struct, frozen=True):

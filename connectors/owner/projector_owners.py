@@ -61,15 +61,19 @@ class ProjectorOwners(Asker):
         wait_ms: int = 0,
         position: Position | None = None,
         wait_s: float = 5.0,
+        at_end: bool = False,
     ) -> EventsPage:
-        """Waits up to `wait_ms` for a first event above `after`; an empty page says that there was none. Else as `session`."""
+        """Waits up to `wait_ms` for a first event above `after`; an empty page says that there was none. Else as `session`.
+
+        `at_end`: from a table that holds all that the log holds now.
+        """
         deadline_s = time.monotonic() + wait_s
         partition = self._partition(session_id)
         here = await self._passed_elsewhere(position, partition, deadline_s)
         follow_s = wait_ms / 1000
 
         def question(left_s: float) -> EventsQuestion:
-            return EventsQuestion(workspace_id, session_id, after, limit, max_bytes, follow_s, here, left_s, subject_id)
+            return EventsQuestion(workspace_id, session_id, after, limit, max_bytes, follow_s, here, left_s, subject_id, at_end)
 
         return await self._ask(partition, "events", question, _events_page, deadline_s, more_s=follow_s)
 

@@ -47,11 +47,17 @@ class Reads:
         follow_s: float = 0.0,
         position: Position | None = None,
         wait_s: float,
+        at_end: bool = False,
     ) -> EventsPage:
-        """One page. Where there is nothing above `after` yet, waits up to `follow_s` for it, then answers an empty page."""
+        """One page; with `at_end`, only once the table holds all that the log held when this was asked.
+
+        Where there is nothing above `after` yet, waits up to `follow_s` for it, then answers an empty page.
+        """
         deadline_s = time.monotonic() + wait_s
         partition = self._model.partition(session_id)
         await self._freshness.ready(partition, position, deadline_s)
+        if at_end:
+            await self._freshness.at_end(partition, deadline_s)
 
         def page() -> EventsPage:
             return self._model.events(workspace_id, session_id, subject_id, after=after, limit=limit, max_bytes=max_bytes)

@@ -180,12 +180,14 @@ class Failing:
         self.failures: list[StreamsError] = []
         self.on_page: Callable[[EventsPage], EventsPage] = lambda page: page
         self.pages = 0
+        self.at_end: list[bool] = []
         inner = made.owners.events
 
         async def events(*arguments: Any, **named: Any) -> EventsPage:
             if named["after"] > 0 and self.failures:
                 raise self.failures.pop(0)
             self.pages += 1
+            self.at_end.append(named.get("at_end", False))
             return self.on_page(await inner(*arguments, **named))
 
         made.owners.events = events  # type: ignore[method-assign]
@@ -193,6 +195,14 @@ class Failing:
 
 def away(times: int) -> list[StreamsError]:
     return [NotOwner("gone", retry_after_s=0.1)] * times
+
+
+def test_an_export_asks_for_the_whole_session_as_it_stands_now(small: World) -> None:
+    """A short one from a table that lags would verify all the same."""
+    client, asked = small.client(), Failing(small)
+    session = long_session(client)
+    assert verify(exported(client, session)).positions == 600
+    assert asked.at_end == [True, *[False] * (asked.pages - 1)]
 
 
 class TestWhenTheOwnerGoesAway:

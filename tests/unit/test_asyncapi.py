@@ -27,7 +27,7 @@ SECURED = Settings(
     bootstrap="a.example:9093, b.example:9093",
     topic_prefix="acme.",
     replication=3,
-    registry_url="https://tapuser:hunter2@registry.example/api",
+    registry_url="https://tapuser:hunter2@schemas.example/api",
     registry_subjects="acme.{subject}-value",
     kafka={
         "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "tapuser", "sasl.password": "hunter3",
@@ -205,7 +205,7 @@ def test_it_says_where_to_log_in_and_never_with_what() -> None:
     server = document["servers"]["broker-2"]
     assert server["protocol"] == "kafka-secure"
     assert document["components"]["securitySchemes"]["sasl"] == {"type": "scramSha512"}
-    assert server["bindings"]["kafka"]["schemaRegistryUrl"] == "https://registry.example/api"
+    assert server["bindings"]["kafka"]["schemaRegistryUrl"] == "https://schemas.example/api"
     assert document["components"]["messages"]["event.v1"]["x-registry-subject"] == "acme.event-value"
     text = json.dumps(document)
     assert not re.search("hunter|tapuser", text)

@@ -8,7 +8,7 @@ PYTEST ?= $(BIN)/python -m pytest
 SOURCES := pyproject.toml constraints.txt connectors/client/pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-taps setup-test demo up test check fmt soak bench profile clean
+.PHONY: help setup setup-taps setup-test demo up test check fmt soak bench bench-growth bench-peers profile clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,14 @@ soak: setup-test  ## the long tests: every seeded kill point, large recordings
 bench: setup-test  ## measure; results are printed and recorded, not asserted (ONLY=append,reads RUNS=3)
 	@$(INSTALL) --editable '.[bench]' --editable connectors/client
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+bench-growth: setup-test  ## growth curves and the long run; half an hour (ONLY=sessions,sizes,partitions,authorities,long RUNS=3)
+	@$(INSTALL) --editable '.[bench]' --editable connectors/client
+	@$(BIN)/python -m benchmarks.growth $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
+
+bench-peers: setup-test  ## the plain fold in Kafka Streams, Quix Streams, Faust and our loop, side by side (ONLY=streams,ours RUNS=3); benchmarks/peers/README.md
+	@$(INSTALL) --editable '.[bench]' --editable connectors/client
+	@$(BIN)/python -m benchmarks.peers $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 profile: setup-test  ## where the time of a role goes, as a flame graph under build/ (WHAT=authority, gateway, gateway-batches, projector)
 	@$(INSTALL) --editable '.[bench]' --editable connectors/client

@@ -10,9 +10,13 @@ bench       Kafka, topics of one's own, role processes and what they cost
 traffic     commands as they lie in Kafka, made quickly
 limits      raw produce, raw consume, one raw transaction
 authority   events a second through one authority, straight through Kafka
+deciding    sessions in a log, and passes of commands to them: how `authority` and `growth` measure
+steady      the steady part of a pass, and what an event costs in it
 restore     an empty store until its authority decides again
 append      single and batched appends over HTTP
 reads       point reads over HTTP
 httpload    the client of both, as a process of its own
 profiling   where the time of one process goes, as a flame graph
+traceable   what lets it look into a process without being root
+growth      curves over sessions, sizes, partitions, processes and ten million events: a command of its own
 """

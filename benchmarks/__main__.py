@@ -18,14 +18,18 @@ _RESULTS: Final = Path("build") / "bench.json"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
     options = Options(
         event_bytes=asked.event_bytes, sessions=asked.sessions, events=asked.events, restored_sessions=asked.restored_sessions,
         rows=tuple(asked.rows),
     )  # fmt: skip
     if asked.quick:
         options = options.quick()
-    names = chosen(name for group in asked.only for name in group.split(",") if name)
+    only = [name for group in asked.only for name in group.split(",") if name]
+    if unknown := [name for name in only if name not in MEASURES]:
+        parser.error(f"no such measure: {', '.join(unknown)} (there are {', '.join(MEASURES)})")
+    names = chosen(only)
     print(machine.described(), flush=True)
     runs: list[list[Result]] = []
     with opened(options, _say) as bench:
@@ -47,7 +51,8 @@ def _measure(bench: Bench, name: str, into: list[Result]) -> None:
     begun = time.monotonic()
     for result in MEASURES[name].run(bench):
         bench.run[result.name] = result.value
-        into.append(structs.replace(result, details={**result.details, "load_before": load}))
+        settings = {"event_bytes": bench.options.event_bytes, **result.settings}
+        into.append(structs.replace(result, details={**result.details, "load_before": load}, settings=settings))
     _say(f"{name}: {time.monotonic() - begun:.0f} s")
 
 

@@ -13,6 +13,9 @@ from benchmarks.results import Result, percentile, ratios
 from benchmarks.serving import content_chars_of, running
 
 _CALLERS: Final = (1, 16, 64, 256)
+_OVERLOADED: Final = 4
+_OVERLOAD_CONNECTIONS: Final = 2048
+_OVERLOAD_PARTS: Final = 3
 BATCH: Final = 500
 _BATCH_CALLERS: Final = 4
 SESSIONS: Final = 1000
@@ -52,3 +55,33 @@ def batches(bench: Bench) -> Iterator[Result]:
                 "gateway_rss_max_mb": installation.rss_max("gateway") / MB,
             },
         )
+
+
+def overload(bench: Bench) -> Iterator[Result]:
+    """overload_p50_ms, _p99_ms (of those accepted, from the moment they were due) and overload_accepted_per_s.
+
+    Four times as many requests a second as 256 callers in a closed loop get through, in an open loop.
+    """
+    chars = content_chars_of(bench.options.event_bytes)
+    with running(bench) as installation:
+        sessions = installation.create_sessions(min(SESSIONS, bench.options.sessions))
+        sustained = installation.run("append", _CALLERS[-1], sessions, content_chars=chars).per_s
+        memory = {"rss_before_mb": installation.rss("gateway") / MB}
+        seconds: list[float] = []
+        refused = unsent = answered = 0
+        wall_s = 0.0
+        for part in range(1, _OVERLOAD_PARTS + 1):
+            loaded = installation.run("append", _OVERLOAD_CONNECTIONS, sessions, content_chars=chars, per_s=_OVERLOADED * sustained)
+            outcome = loaded.outcome
+            seconds += outcome.seconds
+            refused, unsent, wall_s = refused + outcome.refused, unsent + outcome.unsent, wall_s + outcome.wall_s
+            answered += sum(outcome.statuses.values())
+            memory[f"rss_{part}_mb"] = installation.rss("gateway") / MB
+        p50, p99 = (percentile(seconds, percent) * 1000 for percent in (50, 99))
+        details = {"asked_per_s": _OVERLOADED * sustained, "refused_share": refused / max(1, answered), "unsent": unsent, **memory}
+        yield Result(name="overload_p50_ms", value=p50, unit="ms")
+        yield Result(name="overload_p99_ms", value=p99, unit="ms", ratios=ratios(p99, p50=p50))
+        yield Result(
+            name="overload_accepted_per_s", value=len(seconds) / wall_s, unit="requests/s",
+            ratios=ratios(len(seconds) / wall_s, sustained=sustained), details={**details, **loaded.cores},
+        )  # fmt: skip

@@ -3,6 +3,7 @@
 Whatever happens, nothing of it is left running: children end with this process (`connectors.cli.offspring`).
 """
 
+import json
 import os
 import shutil
 import sys
@@ -62,6 +63,8 @@ class Cost:
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
+        self.rss = dict.fromkeys(pids, 0)
+        """In bytes, when last looked at."""
         self.rss_max = dict.fromkeys(pids, 0)
 
     def cpu_s(self) -> dict[str, float]:
@@ -70,7 +73,8 @@ class Cost:
         for name, process in self._processes.items():
             with process.oneshot():
                 times = process.cpu_times()
-                self.rss_max[name] = max(self.rss_max[name], process.memory_info().rss)
+                self.rss[name] = process.memory_info().rss
+            self.rss_max[name] = max(self.rss_max[name], self.rss[name])
             spent[name] = times.user + times.system
         return spent
 
@@ -92,6 +96,11 @@ class Role:
         """Raises RuntimeError, with its last lines, once it has ended."""
         if self.process.poll() is not None:
             raise RuntimeError(f"the {self.name} ended with status {self.process.returncode}:\n{self._tail()}")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged so far; a line that is being written is not one yet."""
+        text = self.log.read_text() if self.log.exists() else ""
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def stop(self) -> None:
         if self.process.poll() is None:
@@ -162,11 +171,11 @@ class Bench:
 
 
 @contextmanager
-def opened(options: Options, say: Callable[[str], None]) -> Iterator[Bench]:
-    """A bench with a Kafka of its own in a temporary folder."""
+def opened(options: Options, say: Callable[[str], None], broker: Mapping[str, str] | None = None) -> Iterator[Bench]:
+    """A bench with a Kafka of its own in a temporary folder. `broker` are further settings of it."""
     folder = Path(tempfile.mkdtemp(prefix="session-streams-bench-"))
     try:
-        with LocalKafka.start() as kafka:
+        with LocalKafka.start(overrides=broker) as kafka:
             yield Bench(kafka, folder, options, say)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -174,20 +183,21 @@ def opened(options: Options, say: Callable[[str], None]) -> Iterator[Bench]:
 
 def environment(settings: Settings) -> dict[str, str]:
     """The settings as a role reads them."""
-    names = ("bootstrap", "topic_prefix", "partitions", "replication", "data_dir", "instance")
     root = Path(__file__).parents[1]
     path = os.pathsep.join(filter(None, [str(root), str(root / "connectors" / "client" / "src"), os.environ.get("PYTHONPATH")]))
-    return {"PYTHONPATH": path, **{f"SESSION_STREAMS_{name.upper()}": str(getattr(settings, name)) for name in names}}
+    return {"PYTHONPATH": path, **settings.environment()}
 
 
 def stamp_on_append(settings: Settings, topic: str) -> None:
     """The broker's clock stamps each record, so that a rate is not taken from the word of whoever wrote it."""
-    resource = ConfigResource(
-        ResourceType.TOPIC, topic,
-        incremental_configs=[ConfigEntry("message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET)],
-    )  # fmt: skip
+    configure(settings, topic, {"message.timestamp.type": "LogAppendTime"})
+
+
+def configure(settings: Settings, topic: str, config: Mapping[str, str]) -> None:
+    """Changes settings of a topic that is there."""
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
     client = admin(settings)
-    for future in client.incremental_alter_configs([resource]).values():
+    for future in client.incremental_alter_configs([ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)]).values():
         future.result(30)
 
 
@@ -214,11 +224,11 @@ class Progress:
         self._consumer.close()
 
 
-def every_look(deadline_s: float, what: str) -> Iterator[float]:
+def every_look(deadline_s: float, what: str, pause_s: float = _LOOK_EVERY_S) -> Iterator[float]:
     """Times at which to look, until the caller stops asking. Raises TimeoutError at the deadline."""
     end = time.monotonic() + deadline_s
     while True:
         yield time.monotonic()
         if time.monotonic() > end:
             raise TimeoutError(f"{what}: not within {deadline_s:g} s")
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(pause_s)

@@ -1,6 +1,7 @@
 """The client of the HTTP measurements: a process of its own, lean enough not to be what is measured.
 
-Each connection sends a request, waits for its answer, and sends the next (a closed loop). Requests are bytes that are
+Each connection sends a request, waits for its answer, and sends the next (a closed loop); or requests come at a rate of
+their own, whatever becomes of those before (an open loop), and wait from the moment at which they were due. Requests are bytes that are
 mostly made beforehand; answers are parsed by httptools; the loop is uvloop's. It reads its task as JSON from standard
 input, says a line when the warm-up is over and one when the last answer has come, and writes its `Outcome` to the file that
 it is given.
@@ -12,7 +13,7 @@ import string
 import sys
 import time
 from base64 import b64decode
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -49,6 +50,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """Events of a batch, or of a page."""
     warm_s: float = 0.0
     load_s: float = 0.0
+    per_s: float = 0.0
+    """Requests a second in an open loop, at random distances; 0: a closed loop. Being refused is no failure then."""
     requests: int = 0
     questions: list[str] = []
     """Bodies in base64, of kind `owner`; `key` is the installation's token then."""
@@ -61,6 +64,10 @@ class Outcome(Struct, frozen=True, kw_only=True):
     cpu_s: float
     seconds: list[float]
     statuses: dict[int, int]
+    refused: int = 0
+    """Of an open loop: 429 and 503 that say when to come again."""
+    unsent: int = 0
+    """Of an open loop: requests that were due and found no connection free until the end."""
     created: list[str] = []
     refusal: str = ""
     """The first answer that was not what was asked for."""
@@ -73,35 +80,40 @@ class _Connection(asyncio.Protocol):
         self._load = load
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
-        self._sent = 0.0
+        self._since = 0.0
+        self._retry_after = False
         self._finished = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.WriteTransport", transport)  # uvloop's is none by class
-        self._send()
+        self._load.free(self)
 
     def data_received(self, data: bytes) -> None:
         self._parser.feed_data(data)
+
+    def on_header(self, name: bytes, _: bytes) -> None:
+        self._retry_after = self._retry_after or name.lower() == b"retry-after"
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
 
     def on_message_complete(self) -> None:
         body, self._body = b"".join(self._body), []
-        self._load.answered(self._parser.get_status_code(), time.perf_counter() - self._sent, body)
-        self._send()
+        asked_again, self._retry_after = self._retry_after, False
+        self._load.answered(self._parser.get_status_code(), time.perf_counter() - self._since, body, asked_again)
+        self._load.free(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._load.lost(error if self._finished else error or ConnectionError("closed by the server"))
 
-    def _send(self) -> None:
-        request = self._load.next_request()
-        if request is None:
-            self._finished = True
-            self._transport.close()
-        else:
-            self._sent = time.perf_counter()
-            self._transport.write(request)
+    def send(self, request: bytes, since: float) -> None:
+        """`since`: when it was due, or is now."""
+        self._since = since
+        self._transport.write(request)
+
+    def finish(self) -> None:
+        self._finished = True
+        self._transport.close()
 
 
 class _Load:
@@ -116,7 +128,7 @@ class _Load:
         self.seconds: list[float] = []
         self.statuses: Counter[int] = Counter()
         self.created: list[str] = []
-        self.refusal = ""
+        self.refused, self.refusal = 0, ""
         now = time.perf_counter()
         self.begins, self.ends = now + task.warm_s, now + task.warm_s + task.load_s
         self._measuring = False
@@ -124,19 +136,31 @@ class _Load:
         if task.requests:
             self._begin()
 
-    def next_request(self) -> bytes | None:
+    def free(self, connection: _Connection) -> None:
+        """It may send the next, or is done."""
+        request = self._next_request()
+        if request is None:
+            connection.finish()
+        else:
+            connection.send(request, time.perf_counter())
+
+    def _next_request(self) -> bytes | None:
         if self._task.requests:
             self._left -= 1
             return self._make() if self._left >= 0 else None
         now = time.perf_counter()
+        self._look(now)
+        return self._make() if now < self.ends else None
+
+    def _look(self, now: float) -> None:
         if not self._measuring and now >= self.begins:
             self._begin()
-        if now >= self.ends:
-            return None
-        return self._make()
 
-    def answered(self, status: int, seconds: float, body: bytes) -> None:
-        if status not in (200, 201):
+    def answered(self, status: int, seconds: float, body: bytes, retry_after: bool) -> None:
+        """`retry_after`: the answer says when to come again."""
+        if self._task.per_s and status in (429, 503) and retry_after:
+            self.refused += self._measuring
+        elif status not in (200, 201):
             self.refusal = self.refusal or f"{status} {body[:300].decode(errors='replace')}"
         if self._task.kind == "create" and status == 201:
             self.created.append(msgspec.json.decode(body)["session_id"])
@@ -158,6 +182,43 @@ class _Load:
         self._measuring = True
         self.begun_s, self.cpu_s = time.perf_counter(), time.process_time()
         self._on_begin()
+
+
+class _OpenLoad(_Load):
+    """Requests that come when they come."""
+
+    def __init__(self, task: Task, on_begin: Callable[[], None]) -> None:
+        super().__init__(task, on_begin)
+        self._free: list[_Connection] = []
+        self.due: deque[float] = deque()
+
+    def free(self, connection: _Connection) -> None:
+        if self.due:
+            connection.send(self._make(), self.due.popleft())
+        elif time.perf_counter() >= self.ends:
+            connection.finish()
+        else:
+            self._free.append(connection)
+
+    async def arrive(self) -> int:
+        """Until the end; returns how many were still due then."""
+        random = Random()
+        at = time.perf_counter()
+        while at < self.ends:
+            await asyncio.sleep(at - time.perf_counter())
+            now = time.perf_counter()
+            self._look(now)
+            while at <= now:
+                if self._free:
+                    self._free.pop().send(self._make(), at)
+                else:
+                    self.due.append(at)
+                at += random.expovariate(self._task.per_s)
+        left = len(self.due)
+        self.due.clear()
+        for connection in self._free:
+            connection.finish()
+        return left
 
 
 def _maker(task: Task) -> Callable[[], bytes]:
@@ -204,7 +265,7 @@ def _line(content_chars: int) -> bytes:
 
 
 async def _run(task: Task, on_begin: Callable[[], None]) -> Outcome:
-    load = _Load(task, on_begin)
+    load = _OpenLoad(task, on_begin) if task.per_s else _Load(task, on_begin)
     loop = asyncio.get_running_loop()
 
     def failed(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -215,11 +276,12 @@ async def _run(task: Task, on_begin: Callable[[], None]) -> Outcome:
     loop.set_exception_handler(failed)
     for _ in range(task.connections):
         await loop.create_connection(lambda: _Connection(load), task.host, task.port)
+    unsent = await load.arrive() if isinstance(load, _OpenLoad) else 0
     await asyncio.wait_for(load.done, task.warm_s + task.load_s + _PATIENCE_S)
     _say("done")
     return Outcome(
-        wall_s=load.wall_s, cpu_s=load.cpu_s, seconds=load.seconds, statuses=dict(load.statuses), created=load.created,
-        refusal=load.refusal,
+        wall_s=load.wall_s, cpu_s=load.cpu_s, seconds=load.seconds, statuses=dict(load.statuses), refused=load.refused,
+        unsent=unsent, created=load.created, refusal=load.refusal,
     )  # fmt: skip
 
 

@@ -7,17 +7,20 @@ so that a ratio shows what our work costs and not what another setting would giv
 import secrets
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from benchmarks.bench import PARTITIONS, Bench
+from benchmarks.bench import PARTITIONS, Bench, places, total
 from benchmarks.results import Result, percentile
-from benchmarks.traffic import Keyed, produce
+from benchmarks.traffic import Keyed, refused
 from streams.log.client import consumer, producer
 from streams.log.partitioner import partition_of
+from streams.log.reader import end_offsets
 from streams.settings import Settings
 
 _KEYS = 1000
+_BATCH = 10_000
 _WAIT_S = 60.0
 _COMMON = {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
 
@@ -35,26 +38,58 @@ def raw_throughput(bench: Bench) -> Iterator[Result]:
     keys = [secrets.token_hex(18).encode() for _ in range(_KEYS)]
     records: list[Keyed] = [(keys[index % _KEYS], value) for index in range(options.raw_records)]
     sender = producer(settings, "bench", _COMMON)
-    produce(sender, topic, PARTITIONS, iter(records[:1000]))  # connections, the first segment
+    _produced(sender, topic, records[:1000])  # connections, the first segment
     begun = time.perf_counter()
-    produce(sender, topic, PARTITIONS, iter(records))
+    _produced(sender, topic, records)
     rate = len(records) / (time.perf_counter() - begun)
-    yield Result(name="raw_produce_records_per_s", value=rate, unit="records/s", details={"in_batches": _batched(sender, topic, records)})
+    in_batches = _batched(settings, sender, topic, records)
+    yield Result(name="raw_produce_records_per_s", value=rate, unit="records/s", details={"in_batches": in_batches})
     yield Result(name="raw_consume_records_per_s", value=_consumed(settings, topic, len(records)), unit="records/s")
 
 
-def _batched(sender: Producer, topic: str, records: list[Keyed]) -> float:
-    """Records a second through `produce_batch`, which takes the partition for a whole batch only."""
-    shares: dict[int, list[dict[str, bytes]]] = {partition: [] for partition in range(PARTITIONS)}
-    for key, value in records:
-        shares[partition_of(key, PARTITIONS)].append({"key": key, "value": value})
-    begun = time.perf_counter()
-    for partition, share in shares.items():
-        for at in range(0, len(share), 10_000):
-            sender.produce_batch(topic, share[at : at + 10_000], partition=partition)
+def _produced(sender: Producer, topic: str, records: list[Keyed]) -> None:
+    """One call a record, as our loop produces."""
+    partition_by_key = {key: partition_of(key, PARTITIONS) for key, _ in records[:_KEYS]}
+    failed: list[str] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    for index, (key, value) in enumerate(records, start=1):
+        while True:
+            try:
+                sender.produce(topic, value, key, partition_by_key[key], on_delivery=delivered)
+                break
+            except BufferError:
+                sender.poll(0.05)
+        if index % 1000 == 0:
             sender.poll(0)
     sender.flush()
-    return len(records) / (time.perf_counter() - begun)
+    if failed:
+        raise RuntimeError(f"{len(failed)} records were not delivered: {failed[0]}")
+
+
+def _batched(settings: Settings, sender: Producer, topic: str, records: list[Keyed]) -> float:
+    """Records a second through `produce_batch`, which takes the partition for a whole batch only."""
+    shares: dict[int, list[dict[str, Any]]] = {partition: [] for partition in range(PARTITIONS)}
+    for key, value in records:
+        shares[partition_of(key, PARTITIONS)].append({"key": key, "value": value})
+    before = total(end_offsets(settings, places(settings, topic), committed=False))
+    begun = time.perf_counter()
+    for partition, share in shares.items():
+        for at in range(0, len(share), _BATCH):
+            waiting = share[at : at + _BATCH]
+            while waiting:
+                sender.produce_batch(topic, waiting, partition=partition)
+                waiting = refused(waiting)
+                sender.poll(0.05 if waiting else 0)
+    sender.flush()
+    rate = len(records) / (time.perf_counter() - begun)
+    arrived = total(end_offsets(settings, places(settings, topic), committed=False)) - before
+    if arrived != len(records):
+        raise RuntimeError(f"{arrived} of {len(records)} records were delivered in batches")
+    return rate
 
 
 def _consumed(settings: Settings, topic: str, count: int) -> float:

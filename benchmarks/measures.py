@@ -24,6 +24,7 @@ MEASURES: Final = {
     "restore": Measure(restore.measure, (), "an authority's state from its changelog"),
     "append": Measure(append.single, ("limits",), "single appends over HTTP: latency and requests a second at 1, 16, 64, 256 callers"),
     "batch": Measure(append.batches, ("limits", "authority"), "NDJSON batches of 500 over HTTP, 4 callers"),
+    "overload": Measure(append.overload, (), "single appends that come at four times the rate that gets through"),
     "reads": Measure(reads.measure, (), "point reads over HTTP: a session, a page of a transcript"),
 }
 

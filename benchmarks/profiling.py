@@ -2,11 +2,12 @@
 
 `python -m benchmarks.profiling authority` writes build/profile-authority.svg. Sampling stops the process for a moment each
 time, so rates under it are no figures. Waiting is part of the authority's picture, which has one thread that matters; of
-the others, with their many threads, only what runs is seen. py-spy attaches to a running process: where the system forbids
-that to a sibling, run it as root.
+the others, with their many threads, only what runs is seen. py-spy attaches to a running process of the same user; `traceable`
+lets it.
 """
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -16,13 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks import authority, flames
+from benchmarks import flames
 from benchmarks.append import BATCH, SESSIONS
-from benchmarks.bench import Bench, Options, Progress, Role, every_look, opened
+from benchmarks.bench import Bench, Options, opened
+from benchmarks.deciding import Shape, prepared
 from benchmarks.serving import Installation, content_chars_of, running
-from streams.log.topics import Topics
+from benchmarks.steady import WARM
 
-_DEADLINE_S: Final = 600.0
+_TRACEABLE: Final = Path(__file__).parent / "traceable"
 _RATE: Final = 200
 _SECONDS: Final = 20.0
 _TOP: Final = 30
@@ -38,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=Path("build"))
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_TRACEABLE), os.environ.get("PYTHONPATH")]))
     picture = asked.folder / f"profile-{asked.what}.svg"
     with opened(Options(events=asked.events, load_s=_SECONDS), _say) as bench:
         _SCENES[asked.what](bench, _Profiler(picture, native=asked.native))
@@ -74,26 +77,19 @@ class _Profiler:
 
 
 def _authority(bench: Bench, profiler: _Profiler) -> None:
-    """One event a command, from the first append on."""
-    settings = bench.settings("profile")
-    commands, _ = authority.prepare(bench, settings, 1)
-    role = Role(settings, "authority")
-    try:
-        progress = Progress(settings, "authority", Topics(settings.topic_prefix).commands)
+    """One event a command."""
+    options = bench.options
+    with prepared(bench, Shape(sessions=options.sessions, event_bytes=options.event_bytes)) as ground:
+        before = ground.fill(1, options.events)
+        with ground.authorities() as roles:
+            _waited(ground.until(before + int(WARM * options.events), roles))
+            with profiler.attached(roles[0].process.pid, waits=True):
+                _waited(ground.until(before + options.events, roles))
 
-        def until(decided: int) -> None:
-            for _ in every_look(_DEADLINE_S, "deciding the commands"):
-                role.check()
-                if progress.committed() >= decided:
-                    return
 
-        until(bench.options.sessions)
-        with profiler.attached(role.process.pid, waits=True):
-            until(commands)
-        progress.close()
-        role.stop()
-    finally:
-        role.kill()
+def _waited(looks: Iterator[int]) -> None:
+    for _ in looks:
+        pass
 
 
 def _served(role: str, load: Callable[[Installation, list[str], int], object]) -> Callable[[Bench, _Profiler], None]:

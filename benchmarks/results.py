@@ -15,13 +15,15 @@ RATIO: Final = "ratio_to_"
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """One figure of one run. `ratios` are by what stands below the line (`raw_consume`), `details` whatever explains it."""
+    """One figure of one run. `ratios` are by what stands below the line (`raw_consume`), `details` whatever explains it,
+    `settings` what it was measured at."""
 
     name: str
     value: float
     unit: str
     ratios: Mapping[str, float] = {}
     details: Mapping[str, float] = {}
+    settings: Mapping[str, float] = {}
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -32,6 +34,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     values: tuple[float, ...]
     ratios: Mapping[str, float]
     details: Mapping[str, float]
+    settings: Mapping[str, float]
 
     @property
     def value(self) -> float:
@@ -70,13 +73,17 @@ def summarise(runs: Iterable[Iterable[Result]]) -> list[Summary]:
             values=tuple(result.value for result in results),
             ratios=_medians([result.ratios for result in results]),
             details=_medians([result.details for result in results]),
+            settings=results[0].settings,
         )
         for name, results in gathered.items()
     ]
 
 
 def report(summaries: Iterable[Summary]) -> dict[str, list[dict[str, object]]]:
-    """What goes into the file: `{"results": [{"name", "value", "unit", "runs", "min", "max", "ratio_to_..", ..}]}`."""
+    """What goes into the file: `{"results": [{"name", "value", "unit", "runs", "min", "max", "ratio_to_..", ..}]}`.
+
+    Settings stand as they are, all else rounded.
+    """
     return {
         "results": [
             {
@@ -88,6 +95,7 @@ def report(summaries: Iterable[Summary]) -> dict[str, list[dict[str, object]]]:
                 "max": _rounded(max(each.values)),
                 **{f"{RATIO}{name}": _rounded(value) for name, value in each.ratios.items()},
                 **{name: _rounded(value) for name, value in each.details.items()},
+                **each.settings,
             }
             for each in summaries
         ]

@@ -91,6 +91,10 @@ class Installation:
         cores = {name: (after[name] - before[name]) / outcome.wall_s for name in after}
         return Loaded(outcome, {f"{name}_cores": used for name, used in {**cores, "client": outcome.cpu_s / outcome.wall_s}.items()})
 
+    def rss(self, name: str) -> int:
+        """At the end of the last load."""
+        return self._cost.rss[name]
+
     def rss_max(self, name: str) -> int:
         return self._cost.rss_max[name]
 

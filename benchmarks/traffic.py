@@ -6,19 +6,21 @@ Content is random bytes in the place of ciphertext: an authority never opens con
 import hashlib
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from streams.custody.sealing import content_expiry_day
 from streams.log import record
+from streams.log.client import producer
 from streams.log.partitioner import partition_of
 from streams.session.commands import Command, Kind
 from streams.session.events import NO_CONTENT, Attributes, Content, Draft, KeyReference, MessageAttributes, SessionAttributes
 from streams.session.ids import event_ids
 from streams.session.vocabulary import SHORTEST_CIPHERTEXT
+from streams.settings import Settings
 
 WORKSPACE: Final = "ws_" + "b" * 32
 _PRINCIPAL: Final = "key_" + "c" * 32
@@ -28,6 +30,11 @@ _HOUR_US: Final = 3600 * 1_000_000
 _HASH: Final = bytes(32)
 _SESSION, _COMMAND, _DIGEST = -3, -2, -1
 """What stands in a place of a command; from 0 on, the id of that event."""
+_DRAWN: Final = 1000
+"""Commands whose random bytes are drawn at once."""
+_BATCH_RECORDS: Final = 2000
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Of one partition, handed to the client in one call."""
 
 
 Keyed = tuple[bytes, bytes]
@@ -39,7 +46,7 @@ def new_sessions(count: int) -> list[str]:
 
 
 class CommandForm:
-    """Makes commands that differ in their identifiers only. `make` takes about 10 µs for one event."""
+    """Makes commands that differ in their identifiers only. `make` takes about 2 µs for one event, 10 µs for ten."""
 
     def __init__(self, sample: Command) -> None:
         """`sample` names its session, its command and its events as `event_ids` does."""
@@ -50,27 +57,32 @@ class CommandForm:
         places: list[tuple[int, int, int]] = []
         for text, what in known.items():
             places += [(at, len(text), what) for at in _occurrences(value, text.encode())]
-        digest_at = value.index(sample.request_digest)
-        places.append((digest_at, len(sample.request_digest), _DIGEST))
-        self._events = len(sample.drafts)
-        self._parts: list[bytes] = []
-        self._slots: list[int] = []
+        places.append((value.index(sample.request_digest), len(sample.request_digest), _DIGEST))
+        self._pieces: list[bytes] = []
+        at_piece: dict[int, list[int]] = {}
         end = 0
         for at, length, what in sorted(places):
-            self._parts.append(value[end:at])
-            self._slots.append(what)
+            at_piece.setdefault(what, []).append(len(self._pieces) + 1)
+            self._pieces += (value[end:at], b"")
             end = at + length
-        self._tail = value[end:]
+        self._pieces.append(value[end:])
+        self._session, self._command, (self._digest,) = at_piece[_SESSION], at_piece[_COMMAND], at_piece[_DIGEST]
+        # What `event_ids` hashes behind the command's id.
+        self._events = [(_field(b"%d" % index), at_piece[index]) for index in range(len(sample.drafts))]
 
-    def make(self, session_id: str, command_id: str) -> bytes:
-        identity = event_ids(command_id)
-        events = [identity(index).encode() for index in range(self._events)]
-        named = {_SESSION: session_id.encode(), _COMMAND: command_id.encode(), _DIGEST: hashlib.sha256(command_id.encode()).digest()}
-        pieces: list[bytes] = []
-        for part, slot in zip(self._parts, self._slots, strict=True):
-            pieces.append(part)
-            pieces.append(events[slot] if slot >= 0 else named[slot])
-        pieces.append(self._tail)
+    def make(self, session_id: bytes, command_id: bytes, digest: bytes) -> bytes:
+        """`digest`: 32 bytes, of the request that the command is said to come from."""
+        pieces = self._pieces.copy()
+        for at in self._session:
+            pieces[at] = session_id
+        for at in self._command:
+            pieces[at] = command_id
+        pieces[self._digest] = digest
+        shared = _EVENT + _field(command_id)
+        for index, places in self._events:
+            event_id = b"evt_" + hashlib.sha256(shared + index).hexdigest()[:32].encode()
+            for at in places:
+                pieces[at] = event_id
         return b"".join(pieces)
 
 
@@ -104,52 +116,102 @@ def content_bytes_of(event_bytes: int) -> int:
     return content - (size(content) - event_bytes)
 
 
-def sessions_of(sessions: list[str], form: CommandForm) -> Iterator[Keyed]:
+def sessions_of(sessions: Sequence[str], form: CommandForm) -> Iterator[Keyed]:
     """One command for each session."""
-    for session_id in sessions:
-        yield session_id.encode(), form.make(session_id, _command_id())
+    for session_id, (command_id, digest) in zip(sessions, _identities(), strict=False):
+        key = session_id.encode()
+        yield key, form.make(key, command_id, digest)
 
 
-def commands_of(sessions: list[str], form: CommandForm, count: int, seed: int = 1) -> Iterator[Keyed]:
+def commands_of(sessions: Sequence[str], form: CommandForm, count: int, seed: int = 1) -> Iterator[Keyed]:
     """`count` commands to sessions drawn at random, each as likely as any other."""
-    random = Random(seed)
-    for _ in range(count):
-        session_id = random.choice(sessions)
-        yield session_id.encode(), form.make(session_id, _command_id())
+    drawn, among = Random(seed).random, len(sessions)
+    for _, (command_id, digest) in zip(range(count), _identities(), strict=False):
+        key = sessions[int(drawn() * among)].encode()
+        yield key, form.make(key, command_id, digest)
 
 
-def produce(producer: Producer, topic: str, partitions: int, keyed: Iterator[Keyed]) -> int:
-    """Sends all and waits until the broker has them; returns how many."""
-    count = 0
-    places: dict[bytes, int] = {}
-    failed: list[str] = []
+def _identities() -> Iterator[tuple[bytes, bytes]]:
+    """Ids of commands and digests of requests, without end."""
+    while True:
+        drawn = secrets.token_bytes(_DRAWN * 48)
+        for at in range(0, len(drawn), 48):
+            yield b"cmd_" + drawn[at : at + 16].hex().encode(), drawn[at + 16 : at + 48]
 
-    def delivered(error: object, _: object) -> None:
+
+def sender(settings: Settings) -> Producer:
+    """A producer for `produce`."""
+    return producer(settings, "bench", {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
+
+
+class Batches:
+    """Gathers records by partition and hands them to the client many at once, those of a partition in order."""
+
+    def __init__(self, producer: Producer, topic: str, partitions: int) -> None:
+        self._producer, self._topic, self._partitions = producer, topic, partitions
+        self._gathered: list[list[dict[str, Any]]] = [[] for _ in range(partitions)]
+        self._bytes = [0] * partitions
+        self._failed: list[str] = []
+
+    def add(self, key: bytes, value: bytes) -> None:
+        partition = partition_of(key, self._partitions)
+        gathered = self._gathered[partition]
+        gathered.append({"key": key, "value": value})
+        self._bytes[partition] += len(value)
+        if len(gathered) >= _BATCH_RECORDS or self._bytes[partition] >= _BATCH_BYTES:
+            self._send(partition)
+
+    def send(self) -> None:
+        """Hands over what was gathered. Raises `RuntimeError` where a record was not delivered."""
+        for partition in range(self._partitions):
+            self._send(partition)
+        self._producer.poll(0)
+        if self._failed:
+            raise RuntimeError(f"{len(self._failed)} records were not delivered: {self._failed[0]}")
+
+    def flush(self) -> None:
+        """`send`, and waits until the broker has all."""
+        self.send()
+        self._producer.flush()
+        self.send()
+
+    def _send(self, partition: int) -> None:
+        waiting, self._gathered[partition], self._bytes[partition] = self._gathered[partition], [], 0
+        while waiting:
+            self._producer.produce_batch(self._topic, waiting, partition=partition, on_delivery=self._delivered)
+            waiting = refused(waiting)
+            self._producer.poll(0.05 if waiting else 0)
+
+    def _delivered(self, error: object, _: object) -> None:
         if error is not None:
-            failed.append(str(error))
+            self._failed.append(str(error))
 
+
+def refused(batch: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of a batch that `produce_batch` could not take, its queue being full. Raises `RuntimeError` for another reason."""
+    left = []
+    for each in batch:
+        error: KafkaError | None = each.pop("_error", None)
+        if error is not None:
+            if error.code() != KafkaError._QUEUE_FULL:
+                raise RuntimeError(f"a record was refused: {error.str()}")
+            left.append(each)
+    return left
+
+
+def produce(producer: Producer, topic: str, partitions: int, keyed: Iterable[Keyed]) -> int:
+    """Sends all and waits until the broker has them; returns how many. Raises `RuntimeError` where it has not."""
+    batches, count = Batches(producer, topic, partitions), 0
     for key, value in keyed:
-        partition = places.get(key)
-        if partition is None:
-            partition = places[key] = partition_of(key, partitions)
-        while True:
-            try:
-                producer.produce(topic, value, key, partition, on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.05)
+        batches.add(key, value)
         count += 1
-        if count % 1000 == 0:
-            producer.poll(0)
-    producer.flush()
-    if failed:
-        raise RuntimeError(f"{len(failed)} records were not delivered: {failed[0]}")
+    batches.flush()
     return count
 
 
 def _sample(workspace_id: str, events: int, event_type: str, attributes: Attributes, content_bytes: int) -> Command:
     """`content_bytes` 0: none."""
-    session_id, command_id, now = new_sessions(1)[0], _command_id(), time.time_ns() // 1000
+    session_id, command_id, now = new_sessions(1)[0], f"cmd_{secrets.token_hex(16)}", time.time_ns() // 1000
     identity = event_ids(command_id)
     content = _content(session_id, content_bytes, now) if content_bytes else NO_CONTENT
     drafts = tuple(
@@ -179,5 +241,9 @@ def _occurrences(value: bytes, wanted: bytes) -> Iterator[int]:
         at = value.find(wanted, at + len(wanted))
 
 
-def _command_id() -> str:
-    return f"cmd_{secrets.token_hex(16)}"
+def _field(part: bytes) -> bytes:
+    """With its length before it, as ids are hashed."""
+    return len(part).to_bytes(4, "big") + part
+
+
+_EVENT: Final = _field(b"evt")

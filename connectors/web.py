@@ -45,6 +45,8 @@ class WebServer:
             "access_log": False,
             "log_config": None,
             "server_header": False,
+            # Nobody looks at a caller's address.
+            "proxy_headers": False,
             "timeout_keep_alive": _KEEP_ALIVE_S,
             "timeout_graceful_shutdown": _GRACE_S,
             "backlog": _BACKLOG,

@@ -121,6 +121,11 @@ class Codec:
         """The subject that a value's header names. Raises `Undecodable`."""
         return self._reader(value)[0]
 
+    def flat_fields(self, subject: str) -> tuple[tuple[str, str], ...]:
+        """Name and type of each field of a subject whose every field is a nullable primitive, as now written."""
+        _, schema = self._writer(subject)
+        return tuple((field["name"], field["type"][1]) for field in schema["fields"])
+
     def is_current(self, subject: str, version: int) -> bool:
         return version == self._registry.current_version(subject)
 
@@ -226,4 +231,5 @@ decode_as = _codec.decode_as
 decode_as_written = _codec.decode_as_written
 decode_body = _codec.decode_body
 subject_of = _codec.subject_of
+flat_fields = _codec.flat_fields
 is_current = _codec.is_current

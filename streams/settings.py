@@ -59,6 +59,8 @@ class Settings:
     transaction_timeout_s: float = 10.0
     request_timeout_s: float = 10.0
     """The gateway's own time-out for a command; the command's `not_after` follows it."""
+    hot_state_mb: int = 64
+    """Of typed state of sessions that an authority keeps in memory, beside its store's caches."""
     content_window_days: int = 365
     """Pinned to a session at creation where the workspace has no policy of its own."""
     registry_url: str = ""

@@ -3,8 +3,10 @@
 A role runs until `stop` is set, or raises the StreamsError that ends it; whoever supervises starts it again.
 """
 
+import gc
 import threading
 from contextlib import closing
+from typing import Final
 
 from connectors.gateway.run import run_gateway
 from connectors.owner.graph_projector import run_graph
@@ -21,9 +23,20 @@ from streams.settings import Settings
 __all__ = ["run_authority", "run_gateway", "run_graph", "run_projector"]
 
 
+_ALLOCATIONS: Final = 50_000
+"""Objects that may gather before the collector looks: what a batch makes has no cycles, and goes when its last reader does."""
+
+
+def look_rarely() -> None:
+    """Has the garbage collector leave alone what the process has loaded, and look seldom at what it makes."""
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, 20, 20)
+
+
 def run_authority(settings: Settings, stop: threading.Event, *, crash_at: str | None = None) -> None:
     """The one writer of its partitions. `crash_at` (`point:count`) has the process killed there, for tests."""
     verify(settings)
+    look_rarely()
     with closing(open_local_keyring(settings.data_dir / "keyring")) as keyring:
         # A destroyed secret is forgotten within a lease by every process, told or not.
         handler = SessionAuthority(settings, Sealer(keyring, cache_seconds=settings.lease_s))

@@ -33,7 +33,7 @@ SEALED_BYTES_MAX: Final = 8 * 1024 * 1024
 _OMITTED: Final = Content(state=OMITTED)
 
 
-class SessionFacts(Struct, frozen=True, kw_only=True):
+class SessionFacts(Struct, frozen=True, gc=False, kw_only=True):
     """What the edge must know of a session; pinned at creation, so it may be remembered for ever."""
 
     session_id: str
@@ -56,7 +56,7 @@ def facts_of_row(row: SessionRow) -> SessionFacts:
     )
 
 
-class Incoming(Struct, frozen=True, kw_only=True):
+class Incoming(Struct, frozen=True, gc=False, kw_only=True):
     """The request that a command is made of. `path` is without its query, `body` as it came."""
 
     principal: Principal
@@ -66,7 +66,7 @@ class Incoming(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class NewEvent(Struct, frozen=True, kw_only=True):
+class NewEvent(Struct, frozen=True, gc=False, kw_only=True):
     """An event as a route or a body gives it. `actor` is an outside id; `content` is JSON text; times in microseconds."""
 
     type: str
@@ -82,7 +82,7 @@ class NewEvent(Struct, frozen=True, kw_only=True):
     content: bytes | None = None
 
 
-class Naming(Struct, frozen=True):
+class Naming(Struct, frozen=True, gc=False):
     """The ids of what a command makes."""
 
     command_id: str
@@ -92,7 +92,7 @@ class Naming(Struct, frozen=True):
         return derive_from_command(prefix, self.command_id, index)
 
 
-class Composed(Struct, frozen=True):
+class Composed(Struct, frozen=True, gc=False):
     """A command and the encoded bodies of its drafts, in order."""
 
     command: Command
@@ -123,7 +123,7 @@ class CommandComposer:
             return True
         if all(event.content is None for event in events):
             return False
-        until = self._warm.get((facts.session_id, self._expiry_day(facts)))
+        until = self._warm.get((facts.session_id, content_expiry_day(self._clock(), facts.content_window_days)))
         return until is None or time.monotonic() >= until
 
     def subject(self, principal: Principal, outside_id: str | None) -> str | None:
@@ -156,23 +156,23 @@ class CommandComposer:
         facts: SessionFacts,
         events: Sequence[NewEvent],
         *,
+        naming: Naming | None = None,
         kind: Kind = Kind.APPEND,
         report: Report | None = None,
         expected_sequence: int | None = None,
         lease_ms: int | None = None,
         importing: bool = False,
     ) -> Composed:
-        """The command, its content sealed and its secrets durable.
+        """The command, its content sealed and its secrets durable. `naming` is the request's, where it is at hand.
 
         Raises `Invalid` (also request.too_large), `ContentUnavailable` (the session or its subject is erased).
         """
         issued_at = self._clock()
-        command_id = self.naming(facts, incoming).command_id
+        command_id = (naming or self.naming(facts, incoming)).command_id
         identity_key = self._identity_key(facts.workspace_id)
-        event_id = event_ids(command_id)
-        ids = [event_id(index) for index in range(len(events))]
-        contents = self._contents(facts, ids, events, self._expiry_day(facts))
-        drafts = tuple(
+        ids = list(map(event_ids(command_id), range(len(events))))
+        contents = self._contents(facts, ids, events, content_expiry_day(issued_at, facts.content_window_days))
+        drafts = [
             Draft(
                 event_id=own_id,
                 session_id=facts.session_id,
@@ -192,7 +192,7 @@ class CommandComposer:
                 content=content,
             )
             for own_id, event, content in zip(ids, events, contents, strict=True)
-        )
+        ]
         command = Command(
             command_id=command_id,
             session_id=facts.session_id,
@@ -206,9 +206,9 @@ class CommandComposer:
             report=report,
             lease_ms=lease_ms,
             importing=importing,
-            drafts=drafts,
+            drafts=tuple(drafts),
         )
-        return Composed(command, tuple(encode_draft(draft) for draft in drafts))
+        return Composed(command, tuple([encode_draft(draft) for draft in drafts]))
 
     def _contents(self, facts: SessionFacts, ids: Sequence[str], events: Sequence[NewEvent], expiry_day: str) -> list[Content]:
         if facts.policy_mode == "zdr":
@@ -228,14 +228,11 @@ class CommandComposer:
         if not items:
             return [NO_CONTENT] * len(events)
         sealed = self._sealer.seal_many(items)
-        if sum(len(content.ciphertext or b"") for content in sealed) > SEALED_BYTES_MAX:
+        if sum([len(content.ciphertext or b"") for content in sealed]) > SEALED_BYTES_MAX:
             raise Invalid(f"more than {SEALED_BYTES_MAX} bytes of sealed content in one command", code="request.too_large")
         self._remember_warm(facts.session_id, expiry_day)
         rest = iter(sealed)
         return [NO_CONTENT if event.content is None else next(rest) for event in events]
-
-    def _expiry_day(self, facts: SessionFacts) -> str:
-        return content_expiry_day(self._clock(), facts.content_window_days)
 
     def _remember_warm(self, session_id: str, expiry_day: str) -> None:
         # Several threads may be here; a lost entry costs one more hop to a thread, no more.

@@ -3,6 +3,7 @@
 A bound that is broken is told with line and field, never with what stands there. `content` stays the text that came.
 """
 
+from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
@@ -18,6 +19,9 @@ from streams.session.ids import derive_event_id
 EVENTS_MAX: Final = 5000
 """Of one command, where a caller sets no other bound."""
 JSON_DEPTH_MAX: Final = 100
+_REMEMBERED: Final = 4096
+_LONGEST_REMEMBERED: Final = 256
+"""Bytes of the attributes that are remembered, and of how many events."""
 
 
 class LinkBody(f.Body, frozen=True):
@@ -113,15 +117,23 @@ def _typed_attributes(body: EventBody, place: str) -> Attributes | None:
     text = f.content_text(body.attributes)
     if text is None or text == b"null":
         return None
-    family = family_of(body.type)
+    read = _same_attributes if len(text) <= _LONGEST_REMEMBERED else _attributes_of
     try:
-        given = _attributes[family].decode(text)
+        return read(family_of(body.type), text)
     except msgspec.ValidationError as error:
         told = str(error)
         where = told.replace("`$", "`$.attributes") if "`$" in told else f"{told} - at `$.attributes`"
         raise Invalid(place + where) from error
+
+
+def _attributes_of(family: str, text: bytes) -> Attributes:
+    given = _attributes[family].decode(text)
     values = structs.asdict(given)
     for name in f.TIMES & values.keys():
         if values[name] is not None:
             values[name] = f.microseconds_of(values[name])
     return FAMILIES[family](**values)
+
+
+_same_attributes = lru_cache(_REMEMBERED)(_attributes_of)
+"""Many events have the same attributes."""

@@ -102,7 +102,7 @@ class KeyTable:
         self._table = table
         self._seen: Mapping[bytes, bytes] | None = None
         self._decoded: dict[bytes, tuple[bytes, ApiKey | None]] = {}
-        self._by_digest: dict[bytes, ApiKey] = {}
+        self._by_digest: dict[bytes, tuple[ApiKey, Principal]] = {}
 
     def principal(self, secret: str, now: int) -> Principal:
         """Raises `NotPermitted` (auth.invalid, auth.not_yet_valid, auth.expired, auth.revoked), and `Retriable` while
@@ -112,13 +112,14 @@ class KeyTable:
         if self._table.rows is not self._seen:
             self._index(self._table.rows)
         digest = digest_of(secret)
-        key = self._by_digest.get(digest)
-        if _SECRET.fullmatch(secret) is None or key is None or not hmac.compare_digest(key.secret_digest, digest):
+        found = self._by_digest.get(digest)
+        if _SECRET.fullmatch(secret) is None or found is None or not hmac.compare_digest(found[0].secret_digest, digest):
             raise NotPermitted("unknown key", code="auth.invalid")
+        key, principal = found
         state = key.state(now)
         if state != "valid":
             raise NotPermitted(f"this key is {state.replace('_', ' ')}", code=f"auth.{state}")
-        return Principal(key.workspace_id, key.key_id, key.principal_kind, frozenset(key.scopes), key.subject_id)
+        return principal
 
     def _index(self, rows: Mapping[bytes, bytes]) -> None:
         decoded: dict[bytes, tuple[bytes, ApiKey | None]] = {}
@@ -126,8 +127,12 @@ class KeyTable:
             known = self._decoded.get(name)
             decoded[name] = known if known is not None and known[0] is value else (value, _readable(name, value))
         self._decoded = decoded
-        self._by_digest = {key.secret_digest: key for _, key in decoded.values() if key is not None}
+        self._by_digest = {key.secret_digest: (key, _principal(key)) for _, key in decoded.values() if key is not None}
         self._seen = rows
+
+
+def _principal(key: ApiKey) -> Principal:
+    return Principal(key.workspace_id, key.key_id, key.principal_kind, frozenset(key.scopes), key.subject_id)
 
 
 def _readable(name: bytes, value: bytes) -> ApiKey | None:

@@ -16,7 +16,7 @@ SCOPES: Final = (
 KINDS: Final = ("service", "runner", "person")
 
 
-class Principal(Struct, frozen=True):
+class Principal(Struct, frozen=True, gc=False):
     """`principal_id` is the `key_...` of the API key; `subject_id`, where given, is the only subject it may touch."""
 
     workspace_id: str

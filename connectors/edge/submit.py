@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import itertools
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import structs
 
@@ -33,6 +34,14 @@ class Commands(Protocol):
     def send(self, value: bytes, session_id: str, on_done: Callable[[StreamsError | None], None] | None = None) -> None: ...
 
 
+class _Waiting(NamedTuple):
+    """`until` is of the monotonic clock: the loop's own stands still while it works."""
+
+    future: "asyncio.Future[Outcome]"
+    until: float
+    command_id: str
+
+
 def new_reply_to(instance: str) -> str:
     """`instance/epoch`, the epoch random at each start."""
     return f"{instance}/{secrets.token_hex(8)}"
@@ -51,7 +60,11 @@ class Submitter:
         self._commands_max, self._bytes_max = commands_max, bytes_max
         self._loop = asyncio.get_running_loop()
         self._correlations = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Outcome]] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        """In the order of sending, so that the first is the next to be given up."""
+        self._looks: asyncio.TimerHandle | None = None
+        self.on_through: Callable[[float], None] = lambda seconds: None
+        """Told of each outcome how long after its command was sent it came, however long the loop takes to notice."""
         self._bytes = 0
 
     @property
@@ -72,40 +85,48 @@ class Submitter:
         if len(self._waiting) >= self._commands_max or self._bytes + len(value) > self._bytes_max:
             raise Overloaded("too many commands are under way")
         future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._waiting[correlation] = future
+        self._waiting[correlation] = _Waiting(future, time.monotonic() + self._timeout_s, command.command_id)
         self._bytes += len(value)
-        timer = self._loop.call_later(self._timeout_s, self._give_up, future, command.command_id)
+        if self._looks is None:
+            self._looks = self._loop.call_later(self._timeout_s, self._give_up)
         try:
             self._commands.send(value, command.session_id, partial(self._delivered_from_thread, correlation))
             return await future
         finally:
-            timer.cancel()
             self._bytes -= len(value)
             del self._waiting[correlation]
 
     def settle_from_thread(self, outcomes: Sequence[Outcome]) -> None:
-        self._enter(self._settle, outcomes)
+        self._enter(self._settle, outcomes, time.monotonic())
 
-    def _settle(self, outcomes: Sequence[Outcome]) -> None:
+    def _settle(self, outcomes: Sequence[Outcome], came: float) -> None:
         for outcome in outcomes:
-            future = self._waiting.get(outcome.correlation)
-            if future is not None and not future.done():
-                future.set_result(outcome)
+            waiting = self._waiting.get(outcome.correlation)
+            if waiting is not None and not waiting.future.done():
+                waiting.future.set_result(outcome)
+                self.on_through(came - (waiting.until - self._timeout_s))
 
     def _delivered_from_thread(self, correlation: int, error: StreamsError | None) -> None:
         if error is not None:
             self._enter(self._fail, correlation, error)
 
     def _fail(self, correlation: int, error: StreamsError) -> None:
-        future = self._waiting.get(correlation)
-        if future is not None and not future.done():
+        waiting = self._waiting.get(correlation)
+        if waiting is not None and not waiting.future.done():
             # A broker that did not acknowledge may still have stored it.
             unknown = OutcomeUnknown(error.detail) if isinstance(error, BrokerUnavailable) else error
-            future.set_exception(unknown)
+            waiting.future.set_exception(unknown)
 
-    def _give_up(self, future: asyncio.Future[Outcome], command_id: str) -> None:
-        if not future.done():
-            future.set_exception(OutcomeUnknown(f"no outcome of {command_id} in {self._timeout_s:g} s"))
+    def _give_up(self) -> None:
+        """One clock for all: they wait equally long, in order."""
+        self._looks = None
+        now = time.monotonic()
+        for future, until, command_id in self._waiting.values():
+            if until > now:
+                self._looks = self._loop.call_later(until - now, self._give_up)
+                break
+            if not future.done():
+                future.set_exception(OutcomeUnknown(f"no outcome of {command_id} in {self._timeout_s:g} s"))
 
     def _enter(self, callback: Callable[..., None], *arguments: object) -> None:
         # Threads may outlive the loop by a moment; then nobody waits any more.

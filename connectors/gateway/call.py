@@ -13,7 +13,7 @@ from connectors.edge.compose import Incoming
 from connectors.edge.json_text import parse
 from connectors.edge.principal import Principal
 from connectors.gateway.answers import JSON
-from connectors.gateway.asgi import Receive, Scope
+from connectors.gateway.asgi import WHOLE, Receive, Scope
 from connectors.gateway.guards import Budget
 from connectors.gateway.limits import GatewayLimits
 from streams.errors import Invalid, NotPermitted
@@ -136,11 +136,14 @@ class Call:
         size = 0
         deadline_s = time.monotonic() + self._limits.body_total_s
         while True:
-            try:
-                left_s = max(0.0, deadline_s - time.monotonic())
-                message = await asyncio.wait_for(self.receive(), min(self._limits.body_timeout_s, left_s))
-            except TimeoutError:
-                raise Invalid("the body did not arrive in time", code="request.timeout") from None
+            if WHOLE in self.scope:
+                message = await self.receive()
+            else:
+                try:
+                    left_s = max(0.0, deadline_s - time.monotonic())
+                    message = await asyncio.wait_for(self.receive(), min(self._limits.body_timeout_s, left_s))
+                except TimeoutError:
+                    raise Invalid("the body did not arrive in time", code="request.timeout") from None
             if message["type"] == "http.disconnect":
                 raise Disconnected
             chunk = message.get("body", b"")

@@ -1,4 +1,5 @@
 """What every request goes through, in this order: key, rate, scope, path, query, Idempotency-Key, body, handler; then the answer.
+A change that comes while there are too many is refused before any of it, since refusing must cost next to nothing.
 
 Nothing is written before all of it holds. Every failure leaves as a problem; what nobody foresaw leaves as 500 and a
 line in the log that holds the place in our code and none of the request.
@@ -16,7 +17,7 @@ from connectors.gateway.call import Call, Disconnected, misfit_of_path
 from connectors.gateway.problems import answer_to, answer_to_refusal
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway, Refused
-from streams.errors import Invalid, NotFound, StreamsError
+from streams.errors import Invalid, NotFound, Overloaded, StreamsError
 
 _log = structlog.get_logger(__name__)
 
@@ -28,6 +29,7 @@ class Endpoint:
         self.route = route
         self._gateway = gateway
         self._budget = gateway.changes if route.change else gateway.reads
+        self._full = answer_to(gateway.changes.refusal())
         self._decoder = msgspec.json.Decoder(route.body) if route.body is not None and not route.reads_body_itself else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,6 +38,10 @@ class Endpoint:
     async def serve(self, scope: Scope, receive: Receive, send: Send, path: dict[str, str]) -> None:
         began = time.perf_counter()
         gateway = self._gateway
+        if self.route.change and gateway.changes.full():
+            await self._full.send(send)
+            gateway.metrics.observe(self.route.name, self._full.status, None)
+            return
         call = Call(scope, receive, gateway.limits, path, gateway.bodies)
         try:
             answer = await self._answer(call)
@@ -65,7 +71,8 @@ class Endpoint:
             return answer_to_refusal(refused.outcome)
         except StreamsError as error:
             answer = answer_to(error)
-            if answer.status >= 500 and self.route.scope is not None:
+            # Of those that came when there were too many, the count tells; a line for each would cost more than the refusal.
+            if answer.status >= 500 and self.route.scope is not None and not isinstance(error, Overloaded):
                 _log.warning("request_failed", route=self.route.name, status=answer.status, code=error.code, **_named(call))
             return answer
         except Disconnected:

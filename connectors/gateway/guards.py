@@ -1,9 +1,17 @@
 """Guards at the door: what one key may ask over time, and what may be under way at once. Who does not pass is refused, not queued."""
 
+import math
 import time
 from collections.abc import Callable
+from typing import Final
 
 from streams.errors import Overloaded, Retriable
+
+_LOOK_S: Final = 0.2
+_FIRST: Final = 512
+"""Let in at once before anything is known of what comes through."""
+_LEAST: Final = 16
+"""Let in at once however slow all is."""
 
 
 class RateLimit:
@@ -39,3 +47,55 @@ class Budget:
 
     def give_back(self, amount: int = 1) -> None:
         self.taken -= amount
+
+
+class Admission(Budget):
+    """A budget that follows from what comes through: no more is let in than is done within `patience_s`.
+
+    While commands come through, `_LOOK_S` at a time is looked at. Where even the quickest took longer than the patience, as
+    many may be under way as come through in that time at the rate seen; where not, and callers were refused, a few more.
+    Whoever is let in therefore waits about as long as the patience at most, however many ask; the others are told at once.
+    """
+
+    def __init__(self, limit: int, what: str, *, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`limit` is never exceeded."""
+        super().__init__(min(limit, _FIRST), what)
+        self._most, self._patience_s, self._clock = limit, patience_s, clock
+        self._quickest_s = math.inf
+        self._begin(clock())
+
+    def take(self, amount: int = 1) -> None:
+        if self.taken + amount > self.limit:
+            self._refused = True
+            raise self.refusal()
+        self.taken += amount
+
+    def full(self) -> bool:
+        """Whether the next one would be refused; it is counted as one that was."""
+        self._refused = self._refused or self.taken >= self.limit
+        return self.taken >= self.limit
+
+    def refusal(self) -> Overloaded:
+        return Overloaded(f"too many {self.what} are under way", retry_after_s=self._patience_s)
+
+    def done(self, seconds: float) -> None:
+        """A command has come through, `seconds` after it was sent."""
+        now = self._clock()
+        passed_s = now - self._since
+        if passed_s >= _LOOK_S:
+            # A pause says nothing of how fast it goes while it goes.
+            if passed_s < 3 * _LOOK_S:
+                self._judge(self._done / passed_s)
+            self._begin(now)
+        self._done += 1
+        self._quickest_s = min(self._quickest_s, seconds)
+
+    def _judge(self, per_s: float) -> None:
+        within_patience = int(per_s * self._patience_s)
+        if self._quickest_s > self._patience_s:
+            self.limit = max(min(_LEAST, self._most), min(self.limit, within_patience))
+        elif self._refused and within_patience > self.limit:
+            self.limit = min(self._most, within_patience, self.limit + self.limit // 8 + 1)
+
+    def _begin(self, now: float) -> None:
+        self._since, self._done, self._quickest_s, self._refused = now, 0, math.inf, False

@@ -31,7 +31,9 @@ class GatewayLimits:
     """Of one key, over time; `requests_burst` at once."""
     requests_burst: int = 4000
     commands_max: int = COMMANDS_MAX
-    """Under way at once; what comes beyond is refused."""
+    """Under way at once, at most; what comes beyond is refused."""
+    patience_s: float = 0.5
+    """How long a change may be under way before fewer are let in."""
     commands_bytes_max: int = BYTES_MAX
     reads_max: int = 1024
     """Read requests under way at once."""

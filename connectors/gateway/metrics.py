@@ -1,5 +1,6 @@
 """What the gateway counts, for Prometheus. Labels are routes, statuses and codes: never an id, never a name."""
 
+from functools import cache
 from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -27,10 +28,18 @@ class Metrics:
         self.under_way = Gauge("session_streams_gateway_under_way", "Now under way", ["kind"], registry=self.registry)
         self.ready = Gauge("session_streams_gateway_ready", "1 while the gateway serves", registry=self.registry)
 
+        # Finding a child by its labels takes a lock and strings; there are few, so they are kept.
+        self._requests = cache(lambda route, status: self.requests.labels(route, str(status)).inc)
+        self._seconds = cache(lambda route: self.seconds.labels(route).observe)
+        self._submissions = cache(lambda outcome: self.submissions.labels(outcome).inc)
+
     def observe(self, route: str, status: int, seconds: float | None) -> None:
-        self.requests.labels(route, str(status)).inc()
+        self._requests(route, status)()
         if seconds is not None:
-            self.seconds.labels(route).observe(seconds)
+            self._seconds(route)(seconds)
+
+    def submitted(self, outcome: str) -> None:
+        self._submissions(outcome)()
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

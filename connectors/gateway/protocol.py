@@ -12,6 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from connectors.gateway.asgi import WHOLE
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.problems import answer_to
 from streams.errors import Invalid
@@ -32,7 +33,7 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
 
         def connection_made(self, transport: BaseTransport) -> None:
             super().connection_made(transport)  # type: ignore[arg-type]
-            self._expect_headers()
+            self._watch_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget_timer()
@@ -56,11 +57,14 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
                 self.transport.abort()
                 return
             super().data_received(data)
+            # Most requests come in one piece: for those no clock is set.
+            if self._in_headers and self._header_timer is None and not self.transport.is_closing():
+                self._watch_headers()
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            if not self._in_headers:
-                self._expect_headers()
+            self._in_headers = True
+            self._beside_bodies = 0
 
         def on_header(self, name: bytes, value: bytes) -> None:
             if self._in_headers:
@@ -79,6 +83,7 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
         def on_message_complete(self) -> None:
             self._beside_bodies = 0
             super().on_message_complete()
+            self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]
 
         def send_400_response(self, msg: str) -> None:
             answer = answer_to(Invalid(msg, code="request.malformed"))
@@ -86,10 +91,7 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
             self.transport.write(head.encode() + b"connection: close\r\n\r\n" + answer.body)
             self.transport.close()
 
-        def _expect_headers(self) -> None:
-            self._in_headers = True
-            self._beside_bodies = 0
-            self._forget_timer()
+        def _watch_headers(self) -> None:
             self._header_timer = self.loop.call_later(limits.header_timeout_s, self._too_slow)
 
         def _forget_timer(self) -> None:

@@ -18,7 +18,7 @@ from connectors.edge.keys import KeyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
-from connectors.gateway.guards import Budget, RateLimit
+from connectors.gateway.guards import Admission, Budget, RateLimit
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.metrics import Metrics
 from streams.clock import now_us
@@ -124,7 +124,7 @@ class Gateway:
         limits = self.limits
         self.facts = FactsCache(limits.facts_max)
         self.rate = RateLimit(limits.requests_per_s, limits.requests_burst)
-        self.changes = Budget(limits.commands_max, "changes")
+        self.changes = Admission(limits.commands_max, "changes", patience_s=limits.patience_s)
         self.reads = Budget(limits.reads_max, "reads")
         self.followers = Budget(limits.followers_max, "event streams")
         self.graphs = Budget(limits.graphs_max, "graphs")
@@ -132,6 +132,7 @@ class Gateway:
         self.bodies = Budget(limits.commands_bytes_max, "bytes of requests")
         self.budgets = (self.changes, self.reads, self.followers, self.graphs, self.exports, self.bodies)
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
+        self.submitter.on_through = self.changes.done
         self.commands_topic = Topics(self.settings.topic_prefix).commands
 
     async def in_thread(self, function: Callable[[], T]) -> T:
@@ -191,7 +192,7 @@ class Gateway:
         naming = self.composer.naming(facts, incoming)
         events = build(naming)
         compose = partial(
-            self.composer.compose, incoming, facts, events,
+            self.composer.compose, incoming, facts, events, naming=naming,
             kind=kind, report=report, expected_sequence=expected, lease_ms=lease_ms, importing=importing,
         )  # fmt: skip
         blocks = len(call.body) > INLINE_BYTES_MAX or self.composer.needs_keyring(facts, events)
@@ -199,9 +200,9 @@ class Gateway:
         try:
             outcome = await self.submitter.submit(composed)
         except StreamsError as error:
-            self.metrics.submissions.labels(error.code).inc()
+            self.metrics.submitted(error.code)
             raise
-        self.metrics.submissions.labels(outcome.code or outcome.status).inc()
+        self.metrics.submitted(outcome.code or outcome.status)
         if outcome.status != ACCEPTED:
             raise Refused(outcome)
         return outcome, naming, [draft.event_id for draft in composed.command.drafts]

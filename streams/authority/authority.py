@@ -9,20 +9,20 @@ For each command, in the partition's order:
 5. the outcome goes to whoever asked, and is remembered.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 import structlog
 
 from streams.authority import repeats
 from streams.authority.encoding import Entry
-from streams.authority.items import StepItems
+from streams.authority.items import HotSessions, SessionItems
 from streams.custody.dead_letters import Address, Letter, dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import RecordUnreadable
 from streams.log.client import MAX_RECORD_BYTES
 from streams.log.partitioner import partition_of
-from streams.log.reader import Record
+from streams.log.reader import Record, Row
 from streams.log.record import (
     RawDraft,
     decode_command_parts,
@@ -42,12 +42,16 @@ from streams.session.ids import is_id
 from streams.session.items import SessionState
 from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
 from streams.settings import Settings
+from streams.store.table import Put
 
 _log = structlog.get_logger(__name__)
 
 MAX_COMMAND_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 """A larger one could become an event that its topic does not take: the suffix is added, and the hash."""
 NO_SESSION: Final = b"none"
+_AT_ONCE: Final = 32
+"""Commands read before the first of them is decided: one look for repeats serves them all, and all are still in the processor's
+cache when their turn comes."""
 _EXPIRED: Final = "request.expired"
 """The one rejection that is not remembered: a repeat of that is decided anew."""
 
@@ -65,31 +69,40 @@ class SessionAuthority:
         self._events, self._outcomes, self._deadletter = topics.events, topics.outcomes, topics.deadletter
         self._partitions = settings.partitions
         self._sealer = sealer
+        self._hot = HotSessions(settings.hot_state_mb << 20)
         self._forgetting = repeats.Forgetting()
 
     def handle(self, step: Step) -> None:
-        batch = _Batch(step)
-        for record in step.records:
-            try:
-                command, parts = self._read(record)
-            except RecordUnreadable as error:
-                self._set_aside(step, record, error)
-                continue
-            batch.answer(command, self._outcome(batch, command, parts, record.offset))
+        batch = _Batch(step, self._hot)
+        for start in range(0, len(step.records), _AT_ONCE):
+            commands = [read for record in step.records[start : start + _AT_ONCE] if (read := self._read(step, record)) is not None]
+            recorded = repeats.lookup(step, [each.command.command_id for each in commands])
+            for each, known in zip(commands, recorded, strict=True):
+                batch.answer(each.command, self._outcome(batch, each, known))
         batch.finish(self._outcomes)
         self._forgetting.forget(step)
 
-    def restored(self, get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
-        assert record.key is not None
-        if repeats.is_chunk(record.key):
-            yield from repeats.restored_chunk(get, record)
-        else:
-            yield record.key, record.value
+    def restored(self, get: Get, rows: Iterable[Row]) -> Iterator[Put]:
+        for key, value in rows:
+            assert key is not None
+            if repeats.is_chunk(key):
+                yield from repeats.restored_chunk(get, key, value)
+            else:
+                yield key, value
 
     def discard(self) -> None:
         self._forgetting = repeats.Forgetting()
+        self._hot.clear()
 
-    def _read(self, record: Record) -> tuple[Command, tuple[RawDraft, ...]]:
+    def _read(self, step: Step, record: Record) -> "_Read | None":
+        """None: not a command of this partition, and among the dead letters now."""
+        try:
+            return self._command(record)
+        except RecordUnreadable as error:
+            self._set_aside(step, record, error)
+            return None
+
+    def _command(self, record: Record) -> "_Read":
         if record.value is None or record.key is None:
             raise RecordUnreadable("command.empty: neither key nor value may be null")
         if len(record.value) > MAX_COMMAND_BYTES:
@@ -97,47 +110,51 @@ class SessionAuthority:
         command, parts = decode_command_parts(record.value)
         if command.session_id.encode() != record.key:
             raise RecordUnreadable("command.wrong_key: the key is not the command's session id")
-        if partition_of(record.key, self._partitions) != record.partition:
+        # A session that is at work here has been found to belong here.
+        if not self._hot.holds(command.session_id, record.partition) and partition_of(record.key, self._partitions) != record.partition:
             raise RecordUnreadable("command.wrong_partition: the session belongs to another partition")
-        return command, parts
+        return _Read(record.offset, command, parts)
 
-    def _outcome(self, batch: "_Batch", command: Command, parts: tuple[RawDraft, ...], offset: int) -> Outcome:
-        step = batch.step
-        recorded = repeats.lookup(step, command.command_id)
-        if recorded is not None:
-            return _repeat(command, *recorded)
+    def _outcome(self, batch: "_Batch", read: "_Read", known: bytes | None) -> Outcome:
+        step, command = batch.step, read.command
+        known = known or repeats.lookup_in_step(step, command.command_id)
+        if known is not None:
+            return _repeat(command, *repeats.recorded(command.command_id, known))
         items = batch.items_of(command.session_id)
-        decision = decide(items, command, step.now, offset, step.owned_since)
+        decision = decide(items, command, step.now, read.offset, step.owned_since)
         if isinstance(decision, Rejected):
             outcome = _rejection(command, decision, items, step.now)
             if decision.code != _EXPIRED:
                 batch.decided(command, outcome)
             return outcome
-        self._append(step, items, command, parts, decision, offset)
+        self._append(step, items, read, decision)
         outcome = _acceptance(command, decision, items, step.now)
         batch.decided(command, outcome)
         return outcome
 
-    def _append(self, step: Step, items: StepItems, command: Command, parts: tuple[RawDraft, ...], decision: Decision, offset: int) -> None:
+    def _append(self, step: Step, items: SessionItems, read: "_Read", decision: Decision) -> None:
         header = items.get("session", "")
-        previous_hash = header.last_hash if isinstance(header, SessionState) else chain.genesis(command.session_id)
-        key, sequence, last = command.session_id.encode(), decision.first_sequence, len(decision.drafts) - 1
+        session_id, offset = read.command.session_id, read.offset
+        previous = header.last_hash if isinstance(header, SessionState) else chain.genesis(session_id)
+        key, sequence, last = session_id.encode(), decision.first_sequence, len(decision.drafts) - 1
+        accepted_at = decision.accepted_at
         for index, draft in enumerate(decision.drafts):
             origin = decision.origins[index]
             if origin == AUTHORITY:
                 body, attributes = encode_draft(draft), encode_attributes(draft.type, draft.attributes)
             else:
-                body, attributes = parts[origin]  # as they came
-            added = {
-                "sequence": sequence + index,
-                "command_offset": offset,
-                "command_last": index == last,
-                "accepted_at": decision.accepted_at,
-                "previous_hash": previous_hash,
-            }
-            previous_hash = chain.event_hash(draft, attributes, **added)  # type: ignore[arg-type]
-            step.produce(self._events, step.partition, key, encode_event(body, **added, hash=previous_hash))  # type: ignore[arg-type]
-        items.put(decision.chained(previous_hash) if decision.drafts else decision.changed)
+                body, attributes = read.parts[origin]  # as they came
+            hash = chain.event_hash(
+                draft, attributes, sequence=sequence + index, command_offset=offset, command_last=index == last, accepted_at=accepted_at,
+                previous_hash=previous,
+            )  # fmt: skip
+            value = encode_event(
+                body, sequence=sequence + index, command_offset=offset, command_last=index == last, accepted_at=accepted_at,
+                previous_hash=previous, hash=hash,
+            )  # fmt: skip
+            step.produce(self._events, step.partition, key, value)
+            previous = hash
+        items.put(decision.chained(previous) if decision.drafts else decision.changed)
 
     def _set_aside(self, step: Step, record: Record, error: RecordUnreadable) -> None:
         reason, _, detail = error.detail.partition(": ")
@@ -156,19 +173,29 @@ class SessionAuthority:
         step.produce(self._deadletter, step.partition, key, encode_dead_letter(letter))
 
 
+class _Read(NamedTuple):
+    """A command with its place, and the bytes of its drafts."""
+
+    offset: int
+    command: Command
+    parts: tuple[RawDraft, ...]
+
+
 class _Batch:
     """What one step gathers over its commands."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, hot: HotSessions) -> None:
         self.step = step
-        self._items: dict[str, StepItems] = {}
+        self._hot = hot
+        self._items: dict[str, SessionItems] = {}
         self._decided: list[Entry] = []
         self._answers: dict[str, list[Outcome]] = {}
 
-    def items_of(self, session_id: str) -> StepItems:
+    def items_of(self, session_id: str) -> SessionItems:
         items = self._items.get(session_id)
         if items is None:
-            items = self._items[session_id] = StepItems(self.step, session_id)
+            items = self._items[session_id] = self._hot.take(session_id, self.step.partition)
+            items.begin(self.step)
         return items
 
     def decided(self, command: Command, outcome: Outcome) -> None:
@@ -184,6 +211,7 @@ class _Batch:
             self.step.produce(outcomes, self.step.partition, reply_to.encode(), encode_outcomes(reply_to, answers))
         for items in self._items.values():
             items.flush()
+            self._hot.keep(items)
         repeats.remember(self.step, self._decided)
 
 
@@ -210,7 +238,7 @@ def _addressed(recorded: Outcome, command: Command) -> Outcome:
     )  # fmt: skip
 
 
-def _rejection(command: Command, rejected: Rejected, items: StepItems, now: int) -> Outcome:
+def _rejection(command: Command, rejected: Rejected, items: SessionItems, now: int) -> Outcome:
     header = items.get("session", "")
     known = isinstance(header, SessionState) and header.workspace_id == command.workspace_id
     return Outcome(
@@ -228,7 +256,7 @@ def _rejection(command: Command, rejected: Rejected, items: StepItems, now: int)
     )
 
 
-def _acceptance(command: Command, decision: Decision, items: StepItems, now: int) -> Outcome:
+def _acceptance(command: Command, decision: Decision, items: SessionItems, now: int) -> Outcome:
     header = items.get("session", "")
     assert isinstance(header, SessionState)
     return Outcome(

@@ -1,31 +1,54 @@
 """The authority's state, an item a record: `session/kind/id` in the changelog and in the store.
 
-Kept per item, so an event costs the same in a session of 100,000 Runs as in a new one.
+Kept per item, so an event costs the same in a session of 100,000 Runs as in a new one. Sessions that were at work lately
+stay in memory as typed items (`HotSessions`), within a bound of bytes; everything in it is either in the store or in the
+batch at hand, and an abort or a change of partitions empties it (`Handler.discard`).
 """
+
+from collections import OrderedDict
+from typing import Final
 
 from streams.authority.encoding import decode_state, encode_state
 from streams.loop.step import Step
 from streams.session.items import Item, ItemKey
+
+_ITEM_BYTES: Final = 600
+"""What an item takes in memory beside its encoded length: the record, its strings, its place here."""
+_SESSION_BYTES: Final = 800
+_LARGEST: Final = 64 * 1024
+"""Bytes of one session that are kept: one of many open items is read from the store again."""
 
 
 def state_key(session_id: str, kind: str, item_id: str) -> bytes:
     return f"{session_id}/{kind}/{item_id}".encode()
 
 
-class StepItems:
-    """The items of one session as a step sees them; decoded once a step, encoded once at its end."""
+class SessionItems:
+    """The items of one session: read once, encoded once a step."""
 
-    def __init__(self, step: Step, session_id: str) -> None:
-        self._step, self._session_id = step, session_id
+    def __init__(self, session_id: str, partition: int) -> None:
+        self.session_id = session_id
+        self.partition = partition
+        self.bytes = _SESSION_BYTES
+        """About what it takes in memory."""
+        self._step: Step | None = None
         self._known: dict[ItemKey, Item | None] = {}
+        self._sizes: dict[ItemKey, int] = {}
         self._dirty: set[ItemKey] = set()
+
+    def begin(self, step: Step) -> None:
+        """From now on items are read through this step."""
+        self._step = step
 
     def get(self, kind: str, item_id: str) -> Item | None:
         key = (kind, item_id)
-        if key in self._known:
-            return self._known[key]
-        value = self._step.get(state_key(self._session_id, kind, item_id))
-        item = self._known[key] = None if value is None else decode_state(kind, value)
+        known = self._known
+        if key in known:
+            return known[key]
+        assert self._step is not None
+        value = self._step.get(state_key(self.session_id, kind, item_id))
+        item = known[key] = None if value is None else decode_state(kind, value)
+        self._measured(key, 0 if value is None else len(value))
         return item
 
     def put(self, changed: dict[ItemKey, Item]) -> None:
@@ -34,8 +57,54 @@ class StepItems:
 
     def flush(self) -> None:
         """Hands every changed item to the step: one changelog record an item, however many events changed it."""
-        for kind, item_id in sorted(self._dirty):
-            item = self._known[(kind, item_id)]
+        assert self._step is not None
+        dirty = self._dirty
+        for key in sorted(dirty) if len(dirty) > 1 else dirty:
+            item = self._known[key]
             assert item is not None
-            self._step.put(state_key(self._session_id, kind, item_id), encode_state(kind, item))
-        self._dirty.clear()
+            kind, item_id = key
+            value = encode_state(kind, item)
+            self._step.put(state_key(self.session_id, kind, item_id), value)
+            self._measured(key, len(value))
+        dirty.clear()
+        self._step = None
+
+    def _measured(self, key: ItemKey, encoded: int) -> None:
+        size = _ITEM_BYTES + encoded
+        self.bytes += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+
+
+class HotSessions:
+    """The sessions used last, at most `limit_bytes` of them. Called from the loop's thread only."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self._bytes = 0
+        self._sessions: OrderedDict[str, SessionItems] = OrderedDict()
+
+    def take(self, session_id: str, partition: int) -> SessionItems:
+        """The session's items, which are the caller's until `keep`."""
+        items = self._sessions.pop(session_id, None)
+        if items is None:
+            return SessionItems(session_id, partition)
+        self._bytes -= items.bytes
+        return items
+
+    def keep(self, items: SessionItems) -> None:
+        """Lets go of those used longest ago where there are too many."""
+        if items.bytes > _LARGEST:
+            return
+        self._sessions[items.session_id] = items
+        self._bytes += items.bytes
+        while self._bytes > self._limit:
+            _, oldest = self._sessions.popitem(last=False)
+            self._bytes -= oldest.bytes
+
+    def holds(self, session_id: str, partition: int) -> bool:
+        items = self._sessions.get(session_id)
+        return items is not None and items.partition == partition
+
+    def clear(self) -> None:
+        self._sessions.clear()
+        self._bytes = 0

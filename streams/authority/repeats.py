@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from streams.authority.encoding import Entry, decode_chunk, decode_recorded, encode_chunk, encode_recorded
-from streams.log.reader import Record
 from streams.loop.handler import Get
 from streams.loop.step import Step
 from streams.session.outcomes import Outcome
+from streams.store.table import Put
 
 REMEMBERED_US: Final = 25 * 3600 * 1_000_000
 """An hour more than is promised, so that a clock that differs by less than that breaks nothing."""
@@ -32,11 +32,18 @@ def _index_key(command_id: str) -> bytes:
     return _INDEX + bytes.fromhex(command_id[4:])
 
 
-def lookup(step: Step, command_id: str) -> tuple[bytes, Outcome] | None:
-    """The request digest and the outcome recorded under this command id (its `correlation` is 0)."""
-    value = step.get(_index_key(command_id))
-    if value is None:
-        return None
+def lookup(step: Step, command_ids: list[str]) -> list[bytes | None]:
+    """What is recorded under each command id, as `recorded` reads it; None: nothing."""
+    return step.get_many([_index_key(command_id) for command_id in command_ids])
+
+
+def lookup_in_step(step: Step, command_id: str) -> bytes | None:
+    """What this very step has recorded under the command id."""
+    return step.local.get(_index_key(command_id))
+
+
+def recorded(command_id: str, value: bytes) -> tuple[bytes, Outcome]:
+    """The request digest and the outcome that was recorded (its `correlation` is 0)."""
     return value[:_DIGEST_BYTES], decode_recorded(command_id, value[_DIGEST_BYTES:])
 
 
@@ -54,18 +61,17 @@ def remember_at_once(step: Step, digest: bytes, outcome: Outcome) -> Entry:
     return command_id, digest, body
 
 
-def restored_chunk(get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+def restored_chunk(get: Get, key: bytes, value: bytes | None) -> Iterator[Put]:
     """The store's puts for a chunk of the changelog: itself and its index, or the removal of both."""
-    assert record.key is not None
-    if record.value is not None:
-        for command_id, digest, body in decode_chunk(record.value)[1]:
+    if value is not None:
+        for command_id, digest, body in decode_chunk(value)[1]:
             yield _INDEX + command_id, digest + body
     else:
-        old = get(record.key)
+        old = get(key)
         if old is not None:
             for command_id, _, _ in decode_chunk(old)[1]:
                 yield _INDEX + command_id, None
-    yield record.key, record.value
+    yield key, value
 
 
 class Forgetting:

@@ -16,12 +16,11 @@ The edge seals; reads that may, open. The authority never opens.
 
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
+from functools import lru_cache
 from typing import Final
 
-import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -30,6 +29,7 @@ from msgspec import Struct
 
 from streams.clock import boottime_s, now_us
 from streams.custody.cache import BoundedCache, ElapsedClock
+from streams.custody.compression import compressed, decompressed
 from streams.custody.keyring import Keyring, SecretRef
 from streams.errors import ContentUnavailable, Invalid
 from streams.session.events import NONE, OMITTED, SEALED, Content, Draft, KeyReference
@@ -49,14 +49,12 @@ _ZSTD_FLAG: Final = 1
 _NONCE_BYTES: Final = 12
 _SALT_BYTES: Final = 16
 _HEAD_BYTES: Final = 2 + _SALT_BYTES
+_RANDOM_BYTES: Final = _NONCE_BYTES + _SALT_BYTES
 _TAG_BYTES: Final = 16
 _COMPRESS_FROM_BYTES: Final = 256
 """Below this zstd saves less than it costs."""
-_OPENED_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Of decompressed bytes; a sealed record on the dead-letter topic is larger than the content of an event may be."""
-
-_zstd = threading.local()
-"""Compressor and decompressor of each thread: neither may be used by two at once."""
+_DAY_US: Final = 86_400_000_000
+_FIRST_DAY: Final = date(1970, 1, 1)
 
 
 def length_prefixed(part: bytes) -> bytes:
@@ -71,18 +69,27 @@ def content_key(subject_secret: bytes, session_secret: bytes, day_secret: bytes)
 
 def content_aad(workspace_id: str, session_id: str, event_id: str, field: str = CONTENT_FIELD) -> bytes:
     """The associated data that binds a ciphertext to its place."""
-    return b"".join(length_prefixed(part.encode()) for part in (workspace_id, session_id, event_id, field))
+    return b"".join((_aad_of(workspace_id, session_id), length_prefixed(event_id.encode()), length_prefixed(field.encode())))
+
+
+@lru_cache(4096)
+def _aad_of(workspace_id: str, session_id: str) -> bytes:
+    return length_prefixed(workspace_id.encode()) + length_prefixed(session_id.encode())
 
 
 def seal_bytes(key: bytes, *, aad: bytes, nonce: bytes, salt: bytes, json_text: bytes, compress: bool = True) -> tuple[bytes, bytes]:
     """(ciphertext, digest). `nonce` (12 bytes) and `salt` (16 bytes) must be random and fresh; compresses only where shorter."""
+    return _sealed_bytes(AESGCM(key), aad, nonce, salt, json_text, compress)
+
+
+def _sealed_bytes(cipher: AESGCM, aad: bytes, nonce: bytes, salt: bytes, json_text: bytes, compress: bool = True) -> tuple[bytes, bytes]:
     flags, body = 0, json_text
     if compress and len(json_text) >= _COMPRESS_FROM_BYTES:
-        shorter = _compressor().compress(json_text)
+        shorter = compressed(json_text)
         if len(shorter) < len(json_text):
             flags, body = _ZSTD_FLAG, shorter
-    plaintext = bytes((_VERSION, flags)) + salt + body
-    return nonce + AESGCM(key).encrypt(nonce, plaintext, aad), hashlib.sha256(salt + json_text).digest()
+    plaintext = b"".join((bytes((_VERSION, flags)), salt, body))
+    return nonce + cipher.encrypt(nonce, plaintext, aad), hashlib.sha256(salt + json_text).digest()
 
 
 def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> bytes:
@@ -102,7 +109,10 @@ def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> 
     if version != _VERSION or flags & ~_ZSTD_FLAG:
         raise ContentUnavailable(f"sealed bytes: version {version}, flags {flags} are not known here", code=UNREADABLE)
     salt, body = plaintext[2:_HEAD_BYTES], plaintext[_HEAD_BYTES:]
-    json_text = _decompressed(body) if flags & _ZSTD_FLAG else body
+    try:
+        json_text = decompressed(body) if flags & _ZSTD_FLAG else body
+    except ValueError as error:
+        raise ContentUnavailable(f"sealed bytes: {error}", code=UNREADABLE) from None
     if hashlib.sha256(salt + json_text).digest() != digest:
         raise ContentUnavailable("sealed bytes: another digest than the event shows", code=UNREADABLE)
     return Opened(salt, json_text)
@@ -110,20 +120,26 @@ def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> 
 
 def content_expiry_day(now_us: int, window_days: int) -> str:
     """The UTC day (YYYY-MM-DD) of (now + window) plus one: content stays readable to that day's end. `now_us` since the epoch."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now_us)
-    return (moment.date() + timedelta(days=window_days + 1)).isoformat()
+    return _day(now_us // _DAY_US + window_days + 1)
 
 
+@lru_cache(4096)
+def _day(number: int) -> str:
+    """The UTC day that begins so many days after the epoch."""
+    return (_FIRST_DAY + timedelta(days=number)).isoformat()
+
+
+@lru_cache(4096)
 def day_end_us(day: str) -> int:
     """The first microsecond after a UTC day, since the epoch. Raises `Invalid` for what is no day."""
     try:
-        days = (date.fromisoformat(day) - date(1970, 1, 1)).days + 1
+        days = (date.fromisoformat(day) - _FIRST_DAY).days + 1
     except ValueError:
         raise Invalid("expiry day: expected YYYY-MM-DD") from None
-    return days * 86_400_000_000
+    return days * _DAY_US
 
 
-class SealItem(Struct, frozen=True, kw_only=True):
+class SealItem(Struct, frozen=True, gc=False, kw_only=True):
     """One text to seal, and the place that it is sealed for."""
 
     workspace_id: str
@@ -160,6 +176,8 @@ class Sealer:
         self._keyring = keyring
         self._now_us = now_us
         self._cache: BoundedCache[SecretRef, bytes] = BoundedCache(seconds=cache_seconds, max_entries=max_entries, clock=elapsed)
+        # Asked with the secrets themselves, which come through the cache each time: it never answers for one that is gone.
+        self._cipher_of = lru_cache(max_entries)(_cipher)
 
     def seal(
         self, *, workspace_id: str, session_id: str, event_id: str, subject_id: str | None, expiry_day: str, json_text: bytes
@@ -181,10 +199,16 @@ class Sealer:
             day_end_us(item.expiry_day)
             if len(item.json_text) > CONTENT_BYTES_MAX:
                 raise Invalid(f"content: {len(item.json_text)} bytes, at most {CONTENT_BYTES_MAX}", code="request.too_large")
-        triples = [_references(item.workspace_id, KeyReference(item.subject_id, item.session_id, item.expiry_day)) for item in items]
-        secrets = self.secrets((ref for triple in triples for ref in triple), create=True)
-        keys = {triple: content_key(*(secrets[ref] for ref in triple)) for triple in set(triples)}
-        return [_sealed(keys[triple], item) for triple, item in zip(triples, items, strict=True)]
+        # The texts of one command lie in one place: what they share is made once.
+        places = [(item.workspace_id, KeyReference(item.subject_id, item.session_id, item.expiry_day)) for item in items]
+        triples = {place: _references(*place) for place in places}
+        secrets = self.secrets((ref for triple in triples.values() for ref in triple), create=True)
+        ciphers = {place: self._cipher_of(*(secrets[ref] for ref in triple)) for place, triple in triples.items()}
+        random = os.urandom(_RANDOM_BYTES * len(items))
+        return [
+            _sealed(ciphers[place], place[1], item, random[at : at + _RANDOM_BYTES])
+            for item, place, at in zip(items, places, range(0, len(random), _RANDOM_BYTES), strict=True)
+        ]
 
     def open(self, event: Draft) -> bytes:
         """The JSON text of an event's content. Raises `ContentUnavailable`, saying why; `KeyringUnavailable`.
@@ -252,9 +276,11 @@ class Sealer:
     def forget(self, refs: Collection[SecretRef]) -> None:
         """Drop cached secrets: they were destroyed elsewhere."""
         self._cache.forget(refs)
+        self._cipher_of.cache_clear()
 
     def forget_all(self) -> None:
         self._cache.clear()
+        self._cipher_of.cache_clear()
 
 
 _Triple = tuple[SecretRef, SecretRef, SecretRef]
@@ -285,15 +311,18 @@ def _references_if_sound(workspace_id: str, key: KeyReference) -> _Triple | None
     return triple
 
 
-def _sealed(key: bytes, item: SealItem) -> Content:
-    ciphertext, digest = seal_bytes(
-        key,
-        aad=content_aad(item.workspace_id, item.session_id, item.event_id),
-        nonce=os.urandom(_NONCE_BYTES),
-        salt=os.urandom(_SALT_BYTES),
-        json_text=item.json_text,
+def _cipher(subject_secret: bytes, session_secret: bytes, day_secret: bytes) -> AESGCM:
+    return AESGCM(content_key(subject_secret, session_secret, day_secret))
+
+
+def _sealed(cipher: AESGCM, reference: KeyReference, item: SealItem, random: bytes) -> Content:
+    ciphertext, digest = _sealed_bytes(
+        cipher,
+        content_aad(item.workspace_id, item.session_id, item.event_id),
+        random[:_NONCE_BYTES],
+        random[_NONCE_BYTES:],
+        item.json_text,
     )
-    reference = KeyReference(subject_id=item.subject_id, session_id=item.session_id, expiry_day=item.expiry_day)
     return Content(state=SEALED, key_reference=reference, ciphertext=ciphertext, digest=digest)
 
 
@@ -319,24 +348,3 @@ def _why_closed(triple: _Triple, gone: Collection[SecretRef], destroyed: frozens
     if day in destroyed or now_us >= day_end_us(day.id):
         return EXPIRED
     return UNREADABLE if any(ref in gone for ref in triple) else None
-
-
-def _compressor() -> zstandard.ZstdCompressor:
-    compressor: zstandard.ZstdCompressor | None = getattr(_zstd, "compressor", None)
-    if compressor is None:
-        compressor = _zstd.compressor = zstandard.ZstdCompressor(level=3)
-    return compressor
-
-
-def _decompressed(body: bytes) -> bytes:
-    """The size that a frame declares is checked before any memory is set aside for it."""
-    decompressor: zstandard.ZstdDecompressor | None = getattr(_zstd, "decompressor", None)
-    if decompressor is None:
-        decompressor = _zstd.decompressor = zstandard.ZstdDecompressor()
-    try:
-        size = zstandard.frame_content_size(body)
-        if not 0 <= size <= _OPENED_BYTES_MAX:
-            raise ContentUnavailable(f"sealed bytes: a zstd frame of {size} bytes", code=UNREADABLE)
-        return decompressor.decompress(body, max_output_size=_OPENED_BYTES_MAX, allow_extra_data=False)
-    except zstandard.ZstdError:
-        raise ContentUnavailable("sealed bytes: no zstd frame", code=UNREADABLE) from None

@@ -3,13 +3,13 @@
 The simulator of the tests stands behind the same ports and passes the same contract (tests/contract/log_contract.py).
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from streams.log import reader, topics
 from streams.log.membership import GroupConsumer, Starts
-from streams.log.reader import PartitionReader, Place, Record
-from streams.log.transaction import TransactionalProducer
+from streams.log.reader import PartitionReader, Place, Record, Row
+from streams.log.transaction import KeyedValue, TransactionalProducer
 from streams.settings import Settings
 
 
@@ -21,6 +21,7 @@ class Transactions(Protocol):
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, on_delivery: Callable[[int], None] | None = None
     ) -> None: ...
+    def produce_many(self, topic: str, partition: int, records: Sequence[KeyedValue]) -> None: ...
     def send_offsets(self, offsets: Mapping[Place, int], metadata: object) -> None: ...
     def commit(self) -> None: ...
     def abort(self) -> None: ...
@@ -46,6 +47,7 @@ class Reader(Protocol):
     """Partitions from given offsets; see `PartitionReader`."""
 
     def read(self, max_records: int, timeout_s: float) -> list[Record]: ...
+    def read_rows(self, max_records: int, timeout_s: float) -> list[Row]: ...
     def position(self, topic: str, partition: int) -> int: ...
     def close(self) -> None: ...
 
@@ -74,6 +76,7 @@ class KafkaLog:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._ends = reader.EndOffsets(settings, "log")
 
     def cluster_id(self) -> str:
         return topics.cluster_id(self._settings)
@@ -98,7 +101,7 @@ class KafkaLog:
         return PartitionReader(self._settings, role, starts)
 
     def end_offsets(self, places: Iterable[Place], *, committed: bool) -> dict[Place, int]:
-        return reader.end_offsets(self._settings, places, committed=committed)
+        return self._ends.query(places, committed=committed, timeout_s=10)
 
     def log_start_offsets(self, places: Iterable[Place]) -> dict[Place, int]:
-        return reader.log_start_offsets(self._settings, places)
+        return self._ends.starts(places, timeout_s=10)

@@ -1,5 +1,8 @@
 """Records <-> bytes: the border where what came over the log becomes typed, and nothing untyped goes further in.
 
+What has the usual shape goes the short way (`streams.log.shapes`), everything else through the codec and the vocabulary; the
+short way gives the same result or none.
+
 Rules: an event's value is its draft's bytes, as the command brought them, between the event's header and the
 authority's suffix; attributes keep their bytes, since the hash covers them; what is written here can be read here, so
 a caller's mistake is `Invalid` before it is in the log; what a command brings is judged by `session.vocabulary`, what
@@ -9,23 +12,34 @@ Called by the gateway (commands), the authority, the projections, and every othe
 """
 
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cache, lru_cache, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from schemas import codec
+from schemas.primitives import long_text
 from streams.errors import Invalid, RecordUnreadable
+from streams.log.shapes.commands import read_command
+from streams.log.shapes.drafts import read_draft, write_draft
+from streams.log.shapes.events import read_event
+from streams.log.shapes.families import Family
+from streams.log.shapes.outcomes import written_outcomes
 from streams.session import vocabulary
 from streams.session.commands import Command, Kind, Report
 from streams.session.dead_letters import DeadLetter
-from streams.session.events import FAMILIES, Attributes, Content, Draft, Event, KeyReference, Link, family_of
+from streams.session.events import FAMILIES, TYPES, Attributes, Content, Draft, Event, KeyReference, Link, family_of
 from streams.session.outcomes import Outcome
 
 DIGEST_BYTES: Final = 32
 _PLAIN_FAMILIES: Final = frozenset({"message", "source", "tool", "artifact"})
 """Families whose attributes no rule of a session looks at."""
+_LAST: Final = ("\x00", "\x01")
+_REMEMBERED: Final = 4096
+"""Attributes whose record is kept: at most a few hundred bytes each, since longer ones are not looked for."""
+_LONGEST_REMEMBERED: Final = 256
+_FAMILY_OF: Final = {event_type: family_of(event_type) for event_type in TYPES}
 _SUBJECTS: Final = {family: f"attributes/{family}" for family in FAMILIES}
 _FAMILIES: Final = {f"attributes/{family}": kind for family, kind in FAMILIES.items()}
 
@@ -82,16 +96,44 @@ def encode_attributes(event_type: str, attributes: Attributes | None) -> bytes |
     """A whole value of the family's schema. Raises `Invalid`."""
     if attributes is None:
         return None
+    family = family_of(event_type)
+    if type(attributes) is FAMILIES.get(family):
+        header, shape = _shape_of(family)
+        written = shape.write(attributes)
+        if written is not None:
+            return header + written.encode("latin-1")
     name = vocabulary.misplaced_attribute(event_type, attributes)
     if name is not None:
         raise Invalid(f"{name} of {event_type}")
-    return codec.encode(_SUBJECTS[family_of(event_type)], msgspec.structs.asdict(attributes))
+    return codec.encode(_SUBJECTS[family], msgspec.structs.asdict(attributes))
 
 
 @_reads
 def decode_attributes(value: bytes | None) -> Attributes | None:
     """Raises `RecordUnreadable`."""
     return None if value is None else _attributes(value)
+
+
+@cache
+def _shape_of(family: str) -> tuple[bytes, Family]:
+    """The header of a family's attributes, and their shape behind it."""
+    kind, subject = FAMILIES[family], _SUBJECTS[family]
+    return codec.header(subject), Family(kind, dict(vocabulary.ATTRIBUTES[kind]), codec.flat_fields(subject))
+
+
+def _usual_attributes(event_type: str, value: bytes) -> Attributes | None:
+    """Well-formed attributes of the type's family, in the version that is written now."""
+    family = _FAMILY_OF[event_type]
+    return _same_attributes(family, value) if len(value) <= _LONGEST_REMEMBERED else _shaped_attributes(family, value)
+
+
+def _shaped_attributes(family: str, value: bytes) -> Attributes | None:
+    header, shape = _shape_of(family)
+    return shape.read(value[len(header) :].decode("latin-1")) if value.startswith(header) else None
+
+
+_same_attributes = lru_cache(_REMEMBERED)(_shaped_attributes)
+"""Many events have the same attributes."""
 
 
 def _attributes(value: bytes) -> Attributes:
@@ -108,30 +150,18 @@ def _attributes(value: bytes) -> Attributes:
 @_writes
 def encode_draft(draft: Draft) -> bytes:
     """The bare body. Raises `Invalid` naming the field."""
+    attributes = encode_attributes(draft.type, draft.attributes)
+    usual = write_draft(draft, attributes)
+    if usual is not None:
+        return usual
     name = vocabulary.misplaced(draft)
     if name is not None:
         raise Invalid(name)
-    return codec.encode_body(
-        "draft",
-        {
-            "event_id": draft.event_id,
-            "session_id": draft.session_id,
-            "type": draft.type,
-            "workspace_id": draft.workspace_id,
-            "thread_id": draft.thread_id,
-            "turn_id": draft.turn_id,
-            "run_id": draft.run_id,
-            "attempt_generation": draft.attempt_generation,
-            "native_task_id": draft.native_task_id,
-            "actor_id": draft.actor_id,
-            "subject_id": draft.subject_id,
-            "command_id": draft.command_id,
-            "occurred_at": draft.occurred_at,
-            "links": [{"relation": link.relation, "id": link.id} for link in draft.links],
-            "attributes": encode_attributes(draft.type, draft.attributes),
-            "content": msgspec.to_builtins(draft.content, builtin_types=(bytes,)),
-        },
-    )
+    record = {field: getattr(draft, field) for field in Draft.__struct_fields__}
+    record["links"] = [{"relation": link.relation, "id": link.id} for link in draft.links]
+    record["attributes"] = attributes
+    record["content"] = msgspec.to_builtins(draft.content, builtin_types=(bytes,))
+    return codec.encode_body("draft", record)
 
 
 def decode_draft(body: bytes, *, attributes: bool = True) -> Draft:
@@ -141,13 +171,20 @@ def decode_draft(body: bytes, *, attributes: bool = True) -> Draft:
 
 @_reads
 def decode_draft_raw(body: bytes, *, attributes: bool = True) -> tuple[Draft, bytes | None]:
-    """A draft and the bytes of its attributes. With `attributes=False`, those of families that no rule looks at stay
-    undecoded (None in the draft); they are still of the type's family. Raises `RecordUnreadable`."""
-    return _draft(codec.decode_body("draft", body), attributes)
+    """A draft and the bytes of its attributes. With `attributes=False`, the record lacks those that no rule looks at; they
+    are judged all the same. Raises `RecordUnreadable`."""
+    read = read_draft(body, body.decode("latin-1"), 0, _usual_attributes)
+    usual = read is not None and read.end == len(body)
+    draft, raw = (read.draft, read.attributes) if read is not None and usual else _draft(codec.decode_body("draft", body))
+    return draft if attributes else _without_plain(draft), raw
 
 
-def _draft(record: dict[str, Any], attributes: bool) -> tuple[Draft, bytes | None]:
-    raw = _complete(record, every_attribute=attributes)
+def _without_plain(draft: Draft) -> Draft:
+    return msgspec.structs.replace(draft, attributes=None) if family_of(draft.type) in _PLAIN_FAMILIES else draft
+
+
+def _draft(record: dict[str, Any]) -> tuple[Draft, bytes | None]:
+    raw = _complete(record)
     draft = Draft(**record)
     _refuse(vocabulary.misplaced(draft))
     if draft.attributes is not None:
@@ -155,7 +192,7 @@ def _draft(record: dict[str, Any], attributes: bool) -> tuple[Draft, bytes | Non
     return draft, raw
 
 
-def _complete(record: dict[str, Any], *, every_attribute: bool) -> bytes | None:
+def _complete(record: dict[str, Any]) -> bytes | None:
     """Puts typed links, attributes and content into a decoded draft or event; returns the attributes' bytes."""
     record["links"] = tuple([Link(link["relation"], link["id"]) for link in record["links"]])
     content = record["content"]
@@ -171,7 +208,7 @@ def _complete(record: dict[str, Any], *, every_attribute: bool) -> bytes | None:
         family = family_of(record["type"])
         if codec.subject_of(raw) != _SUBJECTS.get(family):
             raise codec.Undecodable("wire.subject", "attributes are not of the type's family")
-        record["attributes"] = _attributes(raw) if every_attribute or family not in _PLAIN_FAMILIES else None
+        record["attributes"] = _attributes(raw)
     return raw
 
 
@@ -192,21 +229,26 @@ def encode_command(command: Command, drafts: Sequence[bytes] | None = None) -> b
 
 
 def decode_command(value: bytes) -> Command:
-    """A command with all attributes of its drafts. Raises `RecordUnreadable`."""
-    return _command(value, every_attribute=True)[0]
-
-
-def decode_command_parts(value: bytes, *, attributes: bool = True) -> tuple[Command, tuple[RawDraft, ...]]:
-    """A command, and the bytes of its drafts as its events will hold them. Raises `RecordUnreadable`.
-
-    `attributes=False` leaves attributes undecoded as in `decode_draft_raw`: a third faster, and for commands from a
-    trusted writer only, since what is accepted undecodable stays undecodable for every reader.
-    """
-    return _command(value, every_attribute=attributes)
+    """Raises `RecordUnreadable`."""
+    return decode_command_parts(value)[0]
 
 
 @_reads
-def _command(value: bytes, *, every_attribute: bool) -> tuple[Command, tuple[RawDraft, ...]]:
+def decode_command_parts(value: bytes, *, attributes: bool = True) -> tuple[Command, tuple[RawDraft, ...]]:
+    """A command, and the bytes of its drafts as its events will hold them; `attributes` as in `decode_draft_raw`. Raises
+    `RecordUnreadable`."""
+    header = codec.header("command")
+    read = read_command(value, len(header), _usual_attributes) if value.startswith(header) else None
+    if read is None:
+        command, parts = _command(value)
+    else:
+        command, parts = read.command, tuple([RawDraft(value[at:end], raw) for at, (_, raw, end) in read.drafts])
+    if not attributes:
+        command = msgspec.structs.replace(command, drafts=tuple([_without_plain(draft) for draft in command.drafts]))
+    return command, parts
+
+
+def _command(value: bytes) -> tuple[Command, tuple[RawDraft, ...]]:
     decoded = codec.decode(value)
     if decoded.subject != "command":
         raise codec.Undecodable("wire.subject", f"expected command, got {decoded.subject}")
@@ -217,7 +259,7 @@ def _command(value: bytes, *, every_attribute: bool) -> tuple[Command, tuple[Raw
         fields = codec.decode_body("draft", body, version=decoded.version)
         # An event is written in the current version, so its draft's bytes must be of it too.
         current = body if codec.is_current("draft", decoded.version) else codec.encode_body("draft", fields)
-        draft, attributes = _draft(fields, every_attribute)
+        draft, attributes = _draft(fields)
         drafts.append(draft)
         parts.append(RawDraft(current, attributes))
     record["drafts"] = tuple(drafts)
@@ -265,18 +307,13 @@ def encode_event(
     hash: bytes,
 ) -> bytes:
     """A whole value: the draft's bytes as they are, and what the authority adds."""
-    suffix = codec.encode_body(
-        "suffix",
-        {
-            "sequence": sequence,
-            "command_offset": command_offset,
-            "command_last": command_last,
-            "accepted_at": accepted_at,
-            "previous_hash": previous_hash,
-            "hash": hash,
-        },
-    )
-    return codec.header("event") + draft_body + suffix
+    if len(previous_hash) != DIGEST_BYTES or len(hash) != DIGEST_BYTES:
+        raise Invalid(f"hash: {DIGEST_BYTES} bytes")
+    try:
+        added = f"{long_text(sequence)}{long_text(command_offset)}{_LAST[command_last]}{long_text(accepted_at)}@"
+    except OverflowError as error:
+        raise Invalid(str(error)) from error
+    return b"".join((codec.header("event"), draft_body, added.encode("latin-1"), previous_hash, b"@", hash))
 
 
 def decode_event(value: bytes) -> Event:
@@ -287,8 +324,14 @@ def decode_event(value: bytes) -> Event:
 @_reads
 def decode_event_raw(value: bytes) -> tuple[Event, bytes | None]:
     """An event and the bytes of its attributes, from which its hash is recomputed. Raises `RecordUnreadable`."""
+    header = codec.header("event")
+    read = read_event(value, len(header), _usual_attributes) if value.startswith(header) else None
+    return read or _event(value)
+
+
+def _event(value: bytes) -> tuple[Event, bytes | None]:
     record = codec.decode_as("event", value)
-    raw = _complete(record, every_attribute=True)
+    raw = _complete(record)
     event = Event(**record)
     _refuse(vocabulary.misplaced_identifier(event))
     return event, raw
@@ -302,11 +345,9 @@ class _OutcomeBatch(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
 
 
-@_writes
 def encode_outcomes(reply_to: str, outcomes: Sequence[Outcome]) -> bytes:
     """What commands of one asking process led to, as one value."""
-    record: dict[str, object] = msgspec.to_builtins(_OutcomeBatch(reply_to, tuple(outcomes)))
-    return codec.encode("outcomes", record)
+    return codec.header("outcomes") + written_outcomes(reply_to, outcomes)
 
 
 @_reads

@@ -6,6 +6,7 @@ outcome that was meant for its predecessor.
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -24,6 +25,8 @@ _log = structlog.get_logger(__name__)
 
 OnDone = Callable[[StreamsError | None], None]
 """Called once with None, or with what went wrong."""
+_LOOK_S: Final = 0.02
+"""How often deliveries are looked at."""
 
 
 class CommandLog:
@@ -36,6 +39,7 @@ class CommandLog:
         # A command that was not delivered in time has been given up on; it must not arrive later as if fresh.
         timeout_ms = int(settings.request_timeout_s * 1000)
         self._producer = producer(settings, f"{role}.commands", {"message.timeout.ms": timeout_ms, "queue.buffering.max.messages": 100_000})
+        self._sampling = self._troubled = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="command-deliveries", daemon=True)
         self._thread.start()
@@ -44,8 +48,26 @@ class CommandLog:
         return partition_of(session_id.encode(), self._partitions)
 
     def send(self, value: bytes, session_id: str, on_done: OnDone | None = None) -> None:
-        """`on_done` is called from the delivery thread: with None once the broker has the command. Raises `Overloaded`."""
-        self._produce("sending a command", self._commands, session_id.encode(), value, on_done)
+        """`on_done` is called from the delivery thread, with what went wrong. Raises `Overloaded`.
+
+        Only a sample is reported on while all is well, since each report takes the interpreter from whoever answers
+        requests: one that fails makes every later one be reported on, until one arrives. Whoever sent waits for an outcome
+        with a time-out of its own anyway.
+        """
+        if on_done is None or (self._sampling and not self._troubled):
+            self._produce("sending a command", self._commands, session_id.encode(), value, None)
+            return
+        self._sampling = True
+
+        def sampled(error: StreamsError | None) -> None:
+            self._sampling, self._troubled = False, error is not None
+            on_done(error)
+
+        try:
+            self._produce("sending a command", self._commands, session_id.encode(), value, sampled)
+        except StreamsError:
+            self._sampling = False
+            raise
 
     def send_dead_letter(self, letter: DeadLetter, key: str, on_done: OnDone) -> None:
         """`on_done` is called from the delivery thread: with None once the letter is stored. Raises `Overloaded`."""
@@ -62,16 +84,21 @@ class CommandLog:
             if on_done is not None:
                 on_done(None if error is None else translate(error, doing))
 
+        partition = partition_of(key, self._partitions)
         try:
-            self._producer.produce(topic, value, key, partition_of(key, self._partitions), on_delivery=delivered)
+            if on_done is None:
+                self._producer.produce(topic, value, key, partition)
+            else:
+                self._producer.produce(topic, value, key, partition, on_delivery=delivered)
         except BufferError as error:
             raise Overloaded(f"{doing}: too many records wait for the broker") from error
         except KafkaException as error:
             raise translate(error, doing) from error
 
     def _serve(self) -> None:
-        while not self._closing.is_set():
-            self._producer.poll(0.1)
+        # Not woken by each delivery: nobody waits for one.
+        while not self._closing.wait(_LOOK_S):
+            self._producer.poll(0)
 
 
 class OutcomeFollower:

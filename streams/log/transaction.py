@@ -6,8 +6,8 @@ again until it is known or the client gives up; it is never guessed.
 """
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -20,6 +20,10 @@ from streams.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
+KeyedValue = tuple[bytes, bytes | None]
+"""A record's key and value; a value of None is a tombstone."""
+
+_AT_ONCE_BYTES: Final = 32 << 20
 _ATTEMPT_S: Final = 5.0
 """One call's own time-out; the whole is bounded by the transaction's."""
 _NO_RETURN_S: Final = 2 * _ATTEMPT_S
@@ -73,6 +77,30 @@ class TransactionalProducer:
             except KafkaException as error:
                 self._abort_or_leave(error.args[0], "producing")
 
+    def produce_many(self, topic: str, partition: int, records: Sequence[KeyedValue]) -> None:
+        """`produce` of each, in order; a record that fails aborts the whole."""
+        if not records:
+            return
+        # Where the client's queue is full it takes a later, shorter record in place of one that it refuses, and order is lost.
+        # Its queue is empty when a transaction begins, and holds several times as much as one call takes.
+        if sum([len(value) for _, value in records if value is not None]) > _AT_ONCE_BYTES:
+            for key, value in records:
+                self.produce(topic, partition, key, value)
+            return
+        messages: list[dict[str, Any]] = [{"key": key, "value": value} if value is not None else {"key": key} for key, value in records]
+        try:
+            taken = self._producer.produce_batch(topic, messages, partition=partition)
+        except KafkaException as error:
+            self._abort_or_leave(error.args[0], "producing")
+        except BufferError as error:
+            self._abort(f"producing: {error}")
+        else:
+            if taken != len(messages):
+                refused = next(message["_error"] for message in messages if "_error" in message)
+                if refused.code() == KafkaError._QUEUE_FULL:
+                    self._abort("producing: the client's queue is full")
+                self._abort_or_leave(refused, "producing")
+
     def send_offsets(self, offsets: Mapping[Place, int], metadata: object) -> None:
         """`offsets`: the next to read of each input. `metadata` is the group's as of this moment (KIP-447)."""
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
@@ -120,10 +148,13 @@ class TransactionalProducer:
             if time.monotonic() >= deadline:
                 raise Fatal(f"{doing}: no answer within {timeout_s:g} s")
 
-    def _abort_or_leave(self, error: KafkaError, doing: str) -> None:
+    def _abort_or_leave(self, error: KafkaError, doing: str) -> NoReturn:
         detail = f"{doing}: {error.name()}: {error.str()}"
         if error.fatal() or not error.txn_requires_abort():
             raise Fatal(detail)
+        self._abort(detail)
+
+    def _abort(self, detail: str) -> NoReturn:
         _log.warning("transaction_aborted", transactional_id=self.transactional_id, reason=detail)
         self.abort()
         raise TransactionAborted(detail)

@@ -1,10 +1,11 @@
 """What a writer supplies to the loop."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from streams.log.reader import Record
+from streams.log.reader import Row
 from streams.loop.step import Step
+from streams.store.table import Put
 
 Get = Callable[[bytes], bytes | None]
 
@@ -23,8 +24,11 @@ class Handler(Protocol):
     def handle(self, step: Step) -> None:
         """Decides every record of the step, in order. What cannot be decoded goes to the dead letters, never up."""
 
-    def restored(self, get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
-        """The store's puts that a record of the changelog stands for. `get` reads what the records before it have put."""
+    def restored(self, get: Get, rows: Iterable[Row]) -> Iterator[Put]:
+        """The store's puts that records of the changelog stand for, in their order.
+
+        `get` reads what the puts before have put, those of these rows included, as far as they were taken.
+        """
 
     def discard(self) -> None:
         """The transaction was aborted: forget what was cached from it."""

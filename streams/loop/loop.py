@@ -12,6 +12,7 @@ Abortable error: abort, forget, rewind. A damaged store: abort, wipe that partit
 the process; the log says at the next start what happened.
 """
 
+import functools
 import threading
 from contextlib import ExitStack
 from itertools import groupby
@@ -33,7 +34,7 @@ from streams.store.store import Store, StoreIdentity
 
 _log = structlog.get_logger(__name__)
 
-_MAX_BATCH = 2000
+_MAX_BATCH = 4000
 """Commands in one transaction; what lies in the client's queue is bounded in bytes."""
 _RESTORE_PIECE_S = 0.2
 _ABORT_PAUSE_S = 0.05
@@ -175,12 +176,14 @@ class Loop:
             raise _StoreDamaged(step.partition, unusable) from unusable
 
     def _produce(self, step: Step, offsets: dict[int, int]) -> None:
-        for topic, partition, key, value in step.outputs:
-            self._producer.produce(topic, partition, key, value)
-        last = len(step.changelog)
-        for index, (key, value) in enumerate(step.changelog.items(), start=1):
+        for (topic, partition), records in step.outputs_by_place().items():
+            self._producer.produce_many(topic, partition, records)
+        changes = list(step.changelog.items())
+        if changes:
+            self._producer.produce_many(self._handler.changelog, step.partition, changes[:-1])
+            key, value = changes[-1]
             # Offsets of a partition grow, so the last one's tells how far the changelog has come.
-            noted = (lambda offset, at=step.partition: offsets.__setitem__(at, offset + 1)) if index == last else None
+            noted = functools.partial(_note, offsets, step.partition)
             self._producer.produce(self._handler.changelog, step.partition, key, value, noted)
 
     def _write(self, step: Step, next_input: int, next_changelog: int | None) -> None:
@@ -279,3 +282,7 @@ class Loop:
             identity = StoreIdentity(self._handler.role, self._handler.version, self._cluster, self._changelog_id, partition)
             store = self._stores[partition] = Store.open_or_rebuild(path, identity)
         self._restores[partition] = Restore(self._log, self._handler, partition, store, self._crash)
+
+
+def _note(offsets: dict[int, int], partition: int, offset: int) -> None:
+    offsets[partition] = offset + 1

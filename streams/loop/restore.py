@@ -1,5 +1,7 @@
 """Brings one partition's store up to its changelog, a bounded piece at a time, so that the member goes on polling.
 
+A store that has much to read is opened for filling meanwhile: what a kill takes from it, it takes with its offsets.
+
 The end is the high watermark (read uncommitted) as it was when the restore began, and the committed reader must reach
 it: a reader that takes the last stable offset for the end, while a predecessor's transaction still hangs, restores
 stale state.
@@ -12,7 +14,7 @@ import structlog
 from streams.clock import now_us
 from streams.errors import BrokerUnavailable, StoreUnusable
 from streams.log.log import Log
-from streams.log.reader import Record
+from streams.log.reader import Row
 from streams.log.topics import TOMBSTONE_HORIZON_MS
 from streams.loop.crash import Crash, CrashPoint
 from streams.loop.handler import Handler
@@ -26,6 +28,10 @@ WRITTEN_AT_MS = "written_at_ms"
 """Names under which a store keeps its offsets (next to read), and when it was last written."""
 
 _BATCH = 5000
+"""Records of one write batch."""
+_FILLED_FROM = 20_000
+"""To read so many offsets takes longer than to open a store twice."""
+_TOLD_EVERY_S = 5.0
 
 
 class Restore:
@@ -39,7 +45,11 @@ class Restore:
         self._end = log.end_offsets([place], committed=False)[place]
         log_start = log.log_start_offsets([place])[place]
         start = self._start(log_start)
+        self._first = start
         self._begun_s, self._records, self._reported_s = time.monotonic(), 0, time.monotonic()
+        self._filling = self._end - start >= _FILLED_FROM
+        if self._filling:
+            store.begin_filling()
         self._reader = log.reader(handler.role, {place: start})
 
     def _start(self, log_start: int) -> int:
@@ -57,19 +67,21 @@ class Restore:
         deadline = time.monotonic() + budget_s
         while not self._finished():
             try:
-                records = self._reader.read(_BATCH, max(0.0, min(0.1, deadline - time.monotonic())))
+                rows = self._reader.read_rows(_BATCH, max(0.0, min(0.1, deadline - time.monotonic())))
             except BrokerUnavailable as error:
                 _log.warning("restore_interrupted", role=self._handler.role, partition=self._partition, reason=error.detail)
-                records = []
-            if records:
-                self._write(records, whole=False)
-                self._records += len(records)
+                rows = []
+            if rows:
+                self._write(rows, whole=False)
+                self._records += len(rows)
                 self._crash.reached(CrashPoint.IN_RESTORE)
             if time.monotonic() >= deadline:
                 break
         finished = self._finished()
         if finished:
             self._write([], whole=True)
+            if self._filling:
+                self._store.end_filling()
         self._report(finished)
         return finished
 
@@ -79,15 +91,14 @@ class Restore:
     def _finished(self) -> bool:
         return self._reader.position(self._handler.changelog, self._partition) >= self._end
 
-    def _write(self, records: list[Record], *, whole: bool) -> None:
+    def _write(self, rows: list[Row], *, whole: bool) -> None:
         puts: dict[bytes, bytes | None] = {}
 
         def get(key: bytes) -> bytes | None:
             # What an earlier record of this batch put is not in the store yet.
             return puts[key] if key in puts else self._store.get(key)
 
-        for record in records:
-            puts.update(self._handler.restored(get, record))
+        puts.update(self._handler.restored(get, rows))
         offsets = {CHANGELOG: self._reader.position(self._handler.changelog, self._partition)}
         if whole or WRITTEN_AT_MS not in self._store.offsets():
             # A store that is part of the way is as old as before: what it has not read may have lost a tombstone since.
@@ -95,15 +106,19 @@ class Restore:
         self._store.write(puts.items(), offsets)
 
     def _report(self, finished: bool) -> None:
+        """A line every few seconds, and one at the end. Offsets have holes, so what is left is told in offsets."""
         now_s = time.monotonic()
-        if finished or now_s - self._reported_s >= 5:
+        if finished or now_s - self._reported_s >= _TOLD_EVERY_S:
             self._reported_s = now_s
+            position, seconds = self._reader.position(self._handler.changelog, self._partition), now_s - self._begun_s
             _log.info(
                 "store_restored" if finished else "store_restoring",
                 role=self._handler.role,
                 partition=self._partition,
                 records=self._records,
-                position=self._reader.position(self._handler.changelog, self._partition),
+                records_per_s=round(self._records / max(seconds, 1e-3)),
+                position=position,
                 end=self._end,
-                seconds=round(now_s - self._begun_s, 3),
+                percent=100 if finished else 100 * (position - self._first) // max(1, self._end - self._first),
+                seconds=round(seconds, 3),
             )

@@ -7,7 +7,8 @@ partition's store, records to a list.
 from itertools import islice
 from typing import NamedTuple
 
-from streams.log.reader import Record
+from streams.log.reader import Place, Record
+from streams.log.transaction import KeyedValue
 from streams.store.store import Store
 
 
@@ -42,6 +43,14 @@ class Step:
             return self.local[key]
         return self._store.get(key)
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """`get` of each, in one call of the store."""
+        changelog, local = self.changelog, self.local
+        stored = self._store.get_many(keys)
+        if not changelog and not local:
+            return stored
+        return [changelog[key] if key in changelog else local.get(key, value) for key, value in zip(keys, stored, strict=True)]
+
     def put(self, key: bytes, value: bytes | None) -> None:
         self.changelog[key] = value
 
@@ -55,3 +64,13 @@ class Step:
 
     def produce(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
         self.outputs.append(Output(topic, partition, key, value))
+
+    def outputs_by_place(self) -> dict[Place, list[KeyedValue]]:
+        """Topic and partition -> what goes there, in order."""
+        found: dict[Place, list[KeyedValue]] = {}
+        for topic, partition, key, value in self.outputs:
+            place = (topic, partition)
+            if place not in found:
+                found[place] = []
+            found[place].append((key, value))
+        return found

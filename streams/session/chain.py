@@ -13,8 +13,10 @@ from streams.session.events import Draft, Event, KeyReference
 
 GENESIS: Final = b"session-streams/chain/v1"
 _ABSENT: Final = b"\xff\xff\xff\xff"
-_NUMBER: Final = struct.Struct(">Iq")
-_TAIL: Final = struct.Struct(">IqIqI?Iq")
+_EMPTY: Final = bytes(4)
+_LENGTH: Final = struct.Struct(">I").pack
+_NUMBER: Final = struct.Struct(">Iq").pack
+_TAIL: Final = struct.Struct(">IqIqI?Iq").pack
 
 
 def genesis(session_id: str) -> bytes:
@@ -34,30 +36,29 @@ def event_hash(
 ) -> bytes:
     """The hash of an event (32 bytes). `attributes` are its bytes as they stand in the event, header included."""
     content = draft.content
-    reference = content.key_reference
+    reference, digest, links = content.key_reference, content.digest, draft.links
+    thread_id, turn_id, run_id, generation = draft.thread_id, draft.turn_id, draft.run_id, draft.attempt_generation
+    task_id, actor_id, subject_id, occurred_at = draft.native_task_id, draft.actor_id, draft.subject_id, draft.occurred_at
     return hashlib.sha256(
         b"".join(
             (
                 previous_hash,
-                _text(draft.event_id),
-                _text(draft.session_id),
-                _text(draft.type),
-                _text(draft.workspace_id),
-                _text(draft.thread_id),
-                _text(draft.turn_id),
-                _text(draft.run_id),
-                _number(draft.attempt_generation),
-                _text(draft.native_task_id),
-                _text(draft.actor_id),
-                _text(draft.subject_id),
+                _texts(draft.event_id, draft.session_id, draft.type, draft.workspace_id),
+                _ABSENT if thread_id is None else _text(thread_id),
+                _ABSENT if turn_id is None else _text(turn_id),
+                _ABSENT if run_id is None else _text(run_id),
+                _ABSENT if generation is None else _NUMBER(8, generation),
+                _ABSENT if task_id is None else _text(task_id),
+                _ABSENT if actor_id is None else _text(actor_id),
+                _ABSENT if subject_id is None else _text(subject_id),
                 _text(draft.command_id),
-                _number(draft.occurred_at),
-                _bytes(b"".join([_text(link.relation) + _text(link.id) for link in draft.links])),
-                _bytes(attributes),
+                _ABSENT if occurred_at is None else _NUMBER(8, occurred_at),
+                _bytes(b"".join([_text(link.relation) + _text(link.id) for link in links])) if links else _EMPTY,
+                _ABSENT if attributes is None else _bytes(attributes),
                 _text(content.state),
                 _ABSENT if reference is None else _reference(reference),
-                _bytes(content.digest),
-                _TAIL.pack(8, sequence, 8, command_offset, 1, command_last, 8, accepted_at),
+                _ABSENT if digest is None else _bytes(digest),
+                _TAIL(8, sequence, 8, command_offset, 1, command_last, 8, accepted_at),
             )
         )
     ).digest()
@@ -76,20 +77,21 @@ def verifies(event: Event, attributes: bytes | None, previous_hash: bytes) -> bo
     )
 
 
-def _bytes(value: bytes | None) -> bytes:
-    return _ABSENT if value is None else len(value).to_bytes(4, "big") + value
+def _bytes(value: bytes) -> bytes:
+    return _LENGTH(len(value)) + value
 
 
-def _text(value: str | None) -> bytes:
-    if value is None:
-        return _ABSENT
+def _text(value: str) -> bytes:
     encoded = value.encode()
-    return len(encoded).to_bytes(4, "big") + encoded
+    return _LENGTH(len(encoded)) + encoded
 
 
-def _number(value: int | None) -> bytes:
-    return _ABSENT if value is None else _NUMBER.pack(8, value)
+def _texts(first: str, second: str, third: str, fourth: str) -> bytes:
+    whole = f"\0\0\0{len(first):c}{first}\0\0\0{len(second):c}{second}\0\0\0{len(third):c}{third}\0\0\0{len(fourth):c}{fourth}"
+    # Short ASCII, as identifiers are: every length is that of the bytes and takes the last of its four.
+    return whole.encode() if whole.isascii() else b"".join([_text(first), _text(second), _text(third), _text(fourth)])
 
 
 def _reference(reference: KeyReference) -> bytes:
-    return _bytes(_text(reference.subject_id) + _text(reference.session_id) + _text(reference.expiry_day))
+    subject = _ABSENT if reference.subject_id is None else _text(reference.subject_id)
+    return _bytes(subject + _text(reference.session_id) + _text(reference.expiry_day))

@@ -20,7 +20,7 @@ class Kind(StrEnum):
     RENEW = "renew"
 
 
-class Report(Struct, frozen=True):
+class Report(Struct, frozen=True, gc=False):
     """What a worker proves to report into its Run (promise 4 of the log)."""
 
     run_id: str
@@ -29,7 +29,7 @@ class Report(Struct, frozen=True):
     expected_run_sequence: int | None = None
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class Command(Struct, frozen=True, gc=False, kw_only=True):
     """Times in microseconds since the epoch, UTC. `request_digest` is 32 bytes (ids.request_digest)."""
 
     command_id: str

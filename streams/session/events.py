@@ -13,7 +13,7 @@ NONE: Final = "none"
 OMITTED: Final = "omitted"
 
 
-class KeyReference(Struct, frozen=True):
+class KeyReference(Struct, frozen=True, gc=False):
     """The three secrets of a content key; without a subject the session's own stands in the subject's place."""
 
     subject_id: str | None
@@ -21,7 +21,7 @@ class KeyReference(Struct, frozen=True):
     expiry_day: str
 
 
-class Content(Struct, frozen=True):
+class Content(Struct, frozen=True, gc=False):
     """Sealed content, or why there is none (`state`)."""
 
     state: str = NONE
@@ -33,7 +33,7 @@ class Content(Struct, frozen=True):
 NO_CONTENT: Final = Content()
 
 
-class Link(Struct, frozen=True):
+class Link(Struct, frozen=True, gc=False):
     """A typed reference. `relation`: parent_event, cause, call, parent_run, parent_session, wait, approval, effect,
     child, artifact, supersedes."""
 
@@ -41,18 +41,18 @@ class Link(Struct, frozen=True):
     id: str
 
 
-class Attributes(Struct, frozen=True):
+class Attributes(Struct, frozen=True, gc=False):
     """Base of the families: structural values only (ids, enumerations, software names, times, counts, digests)."""
 
 
-class SessionAttributes(Attributes, frozen=True):
+class SessionAttributes(Attributes, frozen=True, gc=False):
     origin: str | None = None
     policy_mode: str | None = None
     content_window_days: int | None = None
     reason: str | None = None
 
 
-class SourceAttributes(Attributes, frozen=True):
+class SourceAttributes(Attributes, frozen=True, gc=False):
     source_kind: str | None = None
     source_record_kind: str | None = None
     source_index: int | None = None
@@ -60,7 +60,7 @@ class SourceAttributes(Attributes, frozen=True):
     source_gap: str | None = None
 
 
-class MessageAttributes(Attributes, frozen=True):
+class MessageAttributes(Attributes, frozen=True, gc=False):
     role: str | None = None
     model: str | None = None
     input_tokens: int | None = None
@@ -74,7 +74,7 @@ class MessageAttributes(Attributes, frozen=True):
     source_gap: str | None = None
 
 
-class ToolAttributes(Attributes, frozen=True):
+class ToolAttributes(Attributes, frozen=True, gc=False):
     call_id: str | None = None
     name: str | None = None
     is_error: bool | None = None
@@ -82,16 +82,16 @@ class ToolAttributes(Attributes, frozen=True):
     gap: str | None = None
 
 
-class ThreadAttributes(Attributes, frozen=True):
+class ThreadAttributes(Attributes, frozen=True, gc=False):
     kind: str | None = None
     parent_thread_id: str | None = None
 
 
-class TurnAttributes(Attributes, frozen=True):
+class TurnAttributes(Attributes, frozen=True, gc=False):
     outcome: str | None = None
 
 
-class RunAttributes(Attributes, frozen=True):
+class RunAttributes(Attributes, frozen=True, gc=False):
     origin: str | None = None
     lane: str | None = None
     claimable: bool | None = None
@@ -103,7 +103,7 @@ class RunAttributes(Attributes, frozen=True):
     reason: str | None = None
 
 
-class AttemptAttributes(Attributes, frozen=True):
+class AttemptAttributes(Attributes, frozen=True, gc=False):
     principal_id: str | None = None
     claim_digest: str | None = None
     lease_ms: int | None = None
@@ -111,28 +111,28 @@ class AttemptAttributes(Attributes, frozen=True):
     reason: str | None = None
 
 
-class ChildAttributes(Attributes, frozen=True):
+class ChildAttributes(Attributes, frozen=True, gc=False):
     child_id: str | None = None
     kind: str | None = None
     native: bool | None = None
     outcome: str | None = None
 
 
-class WaitAttributes(Attributes, frozen=True):
+class WaitAttributes(Attributes, frozen=True, gc=False):
     wait_id: str | None = None
     kind: str | None = None
     expires_at: int | None = None
     reason: str | None = None
 
 
-class ApprovalAttributes(Attributes, frozen=True):
+class ApprovalAttributes(Attributes, frozen=True, gc=False):
     approval_id: str | None = None
     action_digest: str | None = None
     decision: str | None = None
     expires_at: int | None = None
 
 
-class EffectAttributes(Attributes, frozen=True):
+class EffectAttributes(Attributes, frozen=True, gc=False):
     effect_id: str | None = None
     provider: str | None = None
     request_digest: str | None = None
@@ -143,20 +143,20 @@ class EffectAttributes(Attributes, frozen=True):
     outcome: str | None = None
 
 
-class ArtifactAttributes(Attributes, frozen=True):
+class ArtifactAttributes(Attributes, frozen=True, gc=False):
     artifact_id: str | None = None
     media_type: str | None = None
     byte_count: int | None = None
     digest: str | None = None
 
 
-class ContextAttributes(Attributes, frozen=True):
+class ContextAttributes(Attributes, frozen=True, gc=False):
     pin_kind: str | None = None
     revision: str | None = None
     digest: str | None = None
 
 
-class SteeringAttributes(Attributes, frozen=True):
+class SteeringAttributes(Attributes, frozen=True, gc=False):
     kind: str | None = None
     target_run_id: str | None = None
 
@@ -209,7 +209,7 @@ def family_of(event_type: str) -> str:
     return event_type.partition(".")[0]
 
 
-class Draft(Struct, frozen=True, kw_only=True):
+class Draft(Struct, frozen=True, gc=False, kw_only=True):
     """The leading fields of an event, as a command supplies them. Times in microseconds since the epoch, UTC."""
 
     event_id: str
@@ -230,7 +230,7 @@ class Draft(Struct, frozen=True, kw_only=True):
     content: Content = NO_CONTENT
 
 
-class Event(Draft, frozen=True, kw_only=True):
+class Event(Draft, frozen=True, gc=False, kw_only=True):
     """An accepted event. `command_offset` is the offset of its command in the same partition of the command topic."""
 
     sequence: int

@@ -29,7 +29,7 @@ def is_id(text: str, prefix: str | None = None) -> bool:
 
 
 def _fields(*parts: bytes) -> bytes:
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
 
 
 def derive_keyed(prefix: str, identity_key: bytes, *parts: str) -> str:
@@ -58,12 +58,12 @@ def derive_event_id(command_id: str, index: int) -> EventId:
 
 def event_ids(command_id: str) -> Callable[[int], EventId]:
     """`derive_event_id` for one command, with what all its ids share computed once."""
-    shared = hashlib.sha256(_fields(b"evt", command_id.encode()))
+    encoded = command_id.encode()
+    shared = b"\x00\x00\x00\x03evt%b%b" % (len(encoded).to_bytes(4, "big"), encoded)
 
     def at(index: int) -> EventId:
-        own = shared.copy()
-        own.update(_fields(b"%d" % index))
-        return EventId("evt_" + own.hexdigest()[:32])
+        digits = b"%d" % index
+        return EventId("evt_" + hashlib.sha256(b"%b\x00\x00\x00%c%b" % (shared, len(digits), digits)).hexdigest()[:32])
 
     return at
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 
-class SessionState(Struct, frozen=True, kw_only=True):
+class SessionState(Struct, frozen=True, gc=False, kw_only=True):
     """The header. `last_hash` is 32 bytes; an empty one says that the events are not chained yet."""
 
     session_id: str
@@ -29,7 +29,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
     last_command_offset: int
 
 
-class ThreadState(Struct, frozen=True, kw_only=True):
+class ThreadState(Struct, frozen=True, gc=False, kw_only=True):
     """`harness` is the one that the thread's first Run named: a thread is not handed to another."""
 
     thread_id: str
@@ -38,14 +38,14 @@ class ThreadState(Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-class TurnState(Struct, frozen=True, kw_only=True):
+class TurnState(Struct, frozen=True, gc=False, kw_only=True):
     turn_id: str
     thread_id: str | None = None
     status: str
     sequence: int
 
 
-class RunState(Struct, frozen=True, kw_only=True):
+class RunState(Struct, frozen=True, gc=False, kw_only=True):
     """`generation` is that of the current attempt, 0 before the first; `sequence` is the Run position that reports name."""
 
     run_id: str
@@ -62,7 +62,7 @@ class RunState(Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-class AttemptState(Struct, frozen=True, kw_only=True):
+class AttemptState(Struct, frozen=True, gc=False, kw_only=True):
     """The current attempt of a Run. An imported one has no holder, no lease, and may have no native task ("")."""
 
     run_id: str
@@ -76,7 +76,7 @@ class AttemptState(Struct, frozen=True, kw_only=True):
     lease_expires_at: int | None = None
 
 
-class WaitState(Struct, frozen=True, kw_only=True):
+class WaitState(Struct, frozen=True, gc=False, kw_only=True):
     wait_id: str
     run_id: str | None = None
     status: str
@@ -84,7 +84,7 @@ class WaitState(Struct, frozen=True, kw_only=True):
     sequence: int
 
 
-class ApprovalState(Struct, frozen=True, kw_only=True):
+class ApprovalState(Struct, frozen=True, gc=False, kw_only=True):
     """`effect_id`: the effect that was last dispatched under it."""
 
     approval_id: str
@@ -96,7 +96,7 @@ class ApprovalState(Struct, frozen=True, kw_only=True):
     effect_id: str | None = None
 
 
-class EffectState(Struct, frozen=True, kw_only=True):
+class EffectState(Struct, frozen=True, gc=False, kw_only=True):
     effect_id: str
     run_id: str | None = None
     attempt_generation: int | None = None
@@ -107,7 +107,7 @@ class EffectState(Struct, frozen=True, kw_only=True):
     outcome: str | None = None
 
 
-class ActionState(Struct, frozen=True, kw_only=True):
+class ActionState(Struct, frozen=True, gc=False, kw_only=True):
     """What was last done about one frozen action."""
 
     action_digest: str
@@ -115,7 +115,7 @@ class ActionState(Struct, frozen=True, kw_only=True):
     approval_id: str | None = None
 
 
-class ChildState(Struct, frozen=True, kw_only=True):
+class ChildState(Struct, frozen=True, gc=False, kw_only=True):
     child_id: str
     run_id: str | None = None
     status: str

@@ -8,7 +8,7 @@ ACCEPTED: Final = "accepted"
 REJECTED: Final = "rejected"
 
 
-class Grant(Struct, frozen=True):
+class Grant(Struct, frozen=True, gc=False):
     """What a claim or a renewal gave. `run_sequence` is the Run position that the worker starts from."""
 
     run_id: str
@@ -18,7 +18,7 @@ class Grant(Struct, frozen=True):
     run_sequence: int
 
 
-class Rejected(Struct, frozen=True):
+class Rejected(Struct, frozen=True, gc=False):
     """Why a command was refused: a stable `code` of the interface, and a detail that holds ids and numbers only."""
 
     code: str
@@ -27,7 +27,7 @@ class Rejected(Struct, frozen=True):
     actual_run_sequence: int | None = None
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class Outcome(Struct, frozen=True, gc=False, kw_only=True):
     """As `schemas/outcomes.v1.avsc`. `position_offset` is -1 where there is no event of the session to wait for."""
 
     command_id: str

@@ -60,7 +60,13 @@ def _id(*prefixes: str) -> Check:
 
 
 def _one_of(words: str) -> Check:
-    return frozenset(words.split()).__contains__
+    return _matches("|".join(words.split()))
+
+
+def pattern_of(check: Check) -> str:
+    """The regular expression of what a check of this page lets through."""
+    pattern: re.Pattern[str] = check.__self__  # type: ignore[attr-defined]
+    return pattern.pattern
 
 
 EVENT_ID: Final = _id("evt")

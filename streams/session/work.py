@@ -25,7 +25,7 @@ _US_PER_DAY: Final = 24 * 3600 * 1_000_000
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, gc=False, kw_only=True):
     """What an accepted command leads to.
 
     `drafts` become the events `first_sequence`, `first_sequence` + 1, ...; `origins[i]` says which of the command's drafts

@@ -46,6 +46,12 @@ class MemoryStore:
                 self._rows[key] = value
         self._offsets = {**self._offsets, **offsets}
 
+    def begin_filling(self) -> None:
+        """Writes are cheap as they are."""
+
+    def end_filling(self) -> None:
+        """Nothing here is durable."""
+
     def offsets(self) -> dict[str, int]:
         return dict(self._offsets)
 

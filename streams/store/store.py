@@ -27,10 +27,12 @@ from rocksdict import (
     Cache,
     DbClosedError,
     DBCompressionType,
+    MemtableFactory,
     Options,
     Rdict,
     WriteBatch,
     WriteBufferManager,
+    WriteOptions,
 )
 
 from streams.errors import Misconfigured, NotOwner, StoreUnusable
@@ -73,7 +75,7 @@ class SharedMemory:
         """Options of one store. Bounds are per store, save those of the shared cache and buffers."""
         blocks = BlockBasedOptions()
         blocks.set_block_cache(self._cache)
-        blocks.set_block_size(16 << 10)
+        blocks.set_block_size(4 << 10)
         blocks.set_bloom_filter(10, False)
         blocks.set_cache_index_and_filter_blocks(True)
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
@@ -85,6 +87,10 @@ class SharedMemory:
         options.set_max_write_buffer_number(3)
         # The default, an eighth of the write buffer, would be taken by a store with a single row.
         options.set_arena_block_size(256 << 10)
+        # Most keys that an authority asks for are absent (commands never seen): filters answer for files, this one for
+        # what is not in a file yet. 160 KB a memtable, about 20 bits a key.
+        options.set_memtable_prefix_bloom_ratio(0.02)
+        options.set_memtable_whole_key_filtering(True)
         options.set_max_total_wal_size(64 << 20)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_max_open_files(256)
@@ -92,6 +98,13 @@ class SharedMemory:
         options.set_keep_log_file_num(2)
         options.set_max_log_file_size(1 << 20)
         options.set_stats_dump_period_sec(0)
+        return options
+
+    def filling_options(self) -> Options:
+        """Of a store that is written and hardly read: its memtables are lists, sorted only when they go to a file."""
+        options = self.options()
+        options.set_memtable_factory(MemtableFactory.vector())
+        options.set_allow_concurrent_memtable_write(False)
         return options
 
     def usage_bytes(self) -> int:
@@ -114,10 +127,12 @@ def shared_memory() -> SharedMemory:
 class Store:
     """Rows of one partition. One thread writes and closes; any thread may read, and meets `NotOwner` after `close`."""
 
-    def __init__(self, path: Path, identity: StoreIdentity, db: Rdict) -> None:
+    def __init__(self, path: Path, identity: StoreIdentity, db: Rdict, memory: SharedMemory) -> None:
         self.path = path
         self.identity = identity
         self._db = db
+        self._memory = memory
+        self._written = WriteOptions()
         self._scans: dict[_Scan, int] = {}
         self._closing = False
         self._lock = threading.Lock()
@@ -138,9 +153,10 @@ class Store:
             # RocksDB would start an empty database here, without a word.
             raise StoreUnusable(f"torn: {path} has files and no CURRENT")
         db: Rdict | None = None
+        memory = memory or shared_memory()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            db = Rdict(str(path), options=(memory or shared_memory()).options())
+            db = _opened(path, memory.options())
             if fresh:
                 beginning = WriteBatch(raw_mode=True)
                 beginning.put(_BEFORE, b"")
@@ -148,7 +164,7 @@ class Store:
                 beginning.put(_BEHIND, b"")
                 db.write(beginning)
             _check(db.get(_IDENTITY), identity)
-            return cls(path, identity, db)
+            return cls(path, identity, db, memory)
         except BaseException as error:
             if db is not None:
                 db.close()
@@ -213,7 +229,7 @@ class Store:
         for name, offset in offsets.items():
             put(_OFFSET + name.encode(), offset.to_bytes(8, "big"))
         try:
-            self._db.write(batch)
+            self._db.write(batch, self._written)
         except Exception as error:
             _raise(error, self.path)
         self._offsets = {**self._offsets, **offsets}
@@ -221,6 +237,35 @@ class Store:
     def offsets(self) -> dict[str, int]:
         """By name; empty in a new store."""
         return dict(self._offsets)
+
+    def begin_filling(self) -> None:
+        """Until `end_filling`, writes are several times as cheap, reads of what was just written dear, and what was written
+        lately is lost with the process: rows together with the offsets that they stand for, so that the log is read again
+        from there. For the thread that writes, where no other reads. Raises as `write`.
+        """
+        self._reopen(self._memory.filling_options())
+        # Without the log: a memtable goes to its file whole, and older ones first, so the files are a past state of the store.
+        self._written.disable_wal = True  # type: ignore[method-assign, assignment]  # its stub calls it a method
+
+    def end_filling(self) -> None:
+        """What was written is durable. Raises as `write`."""
+        try:
+            # Before any write that is logged: that one would survive a kill, and its offsets tell of rows that did not.
+            self._db.flush()
+        except Exception as error:
+            _raise(error, self.path)
+        self._reopen(self._memory.options())
+        self._written = WriteOptions()
+
+    def _reopen(self, options: Options) -> None:
+        with self._lock:
+            if self._closing:
+                raise NotOwner(f"store {self.path} is closed")
+        try:
+            self._db.close()
+            self._db = _opened(self.path, options)
+        except Exception as error:
+            _raise(error, self.path)
 
     def digest(self) -> str:
         """`digest_of` all rows; offsets and identity are left out."""
@@ -313,6 +358,12 @@ class _Scan:
 
     def end(self) -> None:
         self._rows = None
+
+
+def _opened(path: Path, options: Options) -> Rdict:
+    # Named as the column family's too: rocksdict 0.3.29 otherwise takes those with which the store was made, its cache no
+    # longer the shared one.
+    return Rdict(str(path), options=options, column_families={"default": options})
 
 
 def _after(prefix: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The whole bench in little, on a Kafka of its own: every line is measured, and every ratio stands beside it."""
+"""The benches in little, on a Kafka of their own: every line is measured, and every ratio stands beside it."""
 
 import json
 import subprocess
@@ -29,6 +29,9 @@ PLAIN = {
 }
 
 
+GROWTH = {"sessions_100", "sessions_300", "sizes_1024", "sizes_4096", "partitions_1", "partitions_4", "authorities_1"}
+
+
 @pytest.mark.soak
 @pytest.mark.kafka
 def test_every_line_of_the_bench_is_measured_with_its_ratios(tmp_path: Path) -> None:
@@ -48,3 +51,24 @@ def test_every_line_of_the_bench_is_measured_with_its_ratios(tmp_path: Path) -> 
     for name, ratios in RATIOS.items():
         assert {field for field in found[name] if field.startswith("ratio_to_")} == ratios, name
         assert all(found[name][ratio] > 0 for ratio in ratios)
+
+
+@pytest.mark.soak
+@pytest.mark.kafka
+def test_every_curve_of_growth_is_drawn_and_the_long_run_counts_right(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="drawn where `bench` is installed")
+    path = tmp_path / "growth.json"
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.growth", "--quick", "--json", str(path)],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-4000:]
+    found = {result["name"]: result for result in json.loads(path.read_text())["results"]}
+    # Two processes may just miss each other here, where they work for a moment only.
+    assert {f"{name}_events_per_s" for name in GROWTH} <= set(found)
+    assert found["sessions_300_events_per_s"]["ratio_to_first"] > 0
+    assert found["sizes_4096_events_per_s"]["event_bytes"] == 4096
+    assert found["long_events_per_s"]["value"] > 0
+    assert found["long_rss_mb"]["ratio_to_first_quarter"] > 0
+    assert (tmp_path / "growth-long.svg").read_text().startswith("<?xml")
+    assert len(json.loads((tmp_path / "growth-long.json").read_text())) > 2

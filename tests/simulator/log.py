@@ -1,10 +1,11 @@
 """The ports of `streams.log.log` on a `Cluster`."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from streams.errors import Fatal, TransactionAborted
 from streams.log.membership import Starts
-from streams.log.reader import Place, Record
+from streams.log.reader import Place, Record, Row
+from streams.log.transaction import KeyedValue
 from tests.simulator.cluster import Cluster, Group, State, Transaction
 
 NOW_MS = 1_700_000_000_000
@@ -34,6 +35,10 @@ class SimulatedTransactions:
         offset = self._cluster.append((topic, partition), key, value, self._current())
         if on_delivery is not None:
             self._delivered.append((on_delivery, offset))
+
+    def produce_many(self, topic: str, partition: int, records: Sequence[KeyedValue]) -> None:
+        for key, value in records:
+            self.produce(topic, partition, key, value)
 
     def send_offsets(self, offsets: Mapping[Place, int], metadata: object) -> None:
         transaction = self._current()
@@ -181,6 +186,9 @@ class SimulatedReader:
             if len(records) < max_records:
                 self._positions[place] = max(self._positions[place], self._cluster.stable_offset(place))
         return records
+
+    def read_rows(self, max_records: int, timeout_s: float) -> list[Row]:
+        return [(record.key, record.value) for record in self.read(max_records, timeout_s)]
 
     def position(self, topic: str, partition: int) -> int:
         return self._positions[(topic, partition)]

@@ -45,7 +45,7 @@ def topic_digests(settings: Settings) -> list[str]:
     for _, records in sorted(committed(settings, Topics(settings.topic_prefix).graph).items()):
         store = MemoryStore()
         for record in records:
-            store.write(list(handler.restored(store.get, record)), {})
+            store.write(list(handler.restored(store.get, [(record.key, record.value)])), {})
         digests.append(store.digest())
     return digests
 

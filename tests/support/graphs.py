@@ -58,9 +58,8 @@ class GraphStore:
     def restored(self) -> MemoryStore:
         """A store made of the changelog as compaction leaves it: the last record of each key."""
         store = MemoryStore()
-        for offset, (key, value) in enumerate(dict(self.changelog).items()):
-            record = Record(self._handler.changelog, self.partition, offset, key, value, 0)
-            store.write(list(self._handler.restored(store.get, record)), {})
+        for row in dict(self.changelog).items():
+            store.write(list(self._handler.restored(store.get, [row])), {})
         return store
 
     def model(self) -> GraphModel:

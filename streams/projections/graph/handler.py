@@ -7,7 +7,7 @@ Compaction keeps the last offset, not the highest sequence: only a fenced writer
 - Whatever the cuts between transactions, the same events give the same bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import structlog
@@ -16,7 +16,7 @@ from streams.errors import Misconfigured, RecordUnreadable
 from streams.graph import fold
 from streams.graph.items import HEAD_ID, Edge, Gap, Head, Item, Node, item_id
 from streams.graph.rows import made_node
-from streams.log.reader import Record
+from streams.log.reader import Record, Row
 from streams.log.topics import Topics
 from streams.loop.handler import Get
 from streams.loop.step import Step
@@ -24,6 +24,7 @@ from streams.projections.events import event_of, session_named
 from streams.projections.graph import encoding
 from streams.projections.graph.encoding import FOLD_VERSION, Progress
 from streams.settings import Settings
+from streams.store.table import Put
 
 ROLE: Final = "graph"
 LAYOUT_VERSION: Final = 1
@@ -62,19 +63,20 @@ class GraphProjection:
         if commands is not None:
             step.put(encoding.progress_key(step.partition), encoding.encode_progress(Progress(commands)))
 
-    def restored(self, get: Get, record: Record) -> Iterator[tuple[bytes, bytes | None]]:
+    def restored(self, get: Get, rows: Iterable[Row]) -> Iterator[Put]:
         """Raises `Misconfigured` where another fold has made the topic."""
-        assert record.key is not None
-        if encoding.is_progress(record.key):
-            if record.value is not None:
-                _require_this_fold(encoding.decode_progress(record.value), record.topic)
-        else:
-            session_id = record.key.partition(b"/")[0].decode()
-            value = get(record.key) if record.value is None else record.value
-            if value is not None:
-                for key, held in encoding.index_rows(session_id, encoding.decode_item(value)):
-                    yield key, None if record.value is None else held
-        yield record.key, record.value
+        for key, value in rows:
+            assert key is not None
+            if encoding.is_progress(key):
+                if value is not None:
+                    _require_this_fold(encoding.decode_progress(value), self.changelog)
+            else:
+                session_id = key.partition(b"/")[0].decode()
+                known = get(key) if value is None else value
+                if known is not None:
+                    for index, held in encoding.index_rows(session_id, encoding.decode_item(known)):
+                        yield index, None if value is None else held
+            yield key, value
 
     def discard(self) -> None:
         """Keeps nothing between steps."""

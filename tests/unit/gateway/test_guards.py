@@ -1,8 +1,10 @@
 """What one key may ask over time, and what may be under way at once."""
 
+from collections import deque
+
 import pytest
 
-from connectors.gateway.guards import Budget, RateLimit
+from connectors.gateway.guards import Admission, Budget, RateLimit
 from streams.errors import Overloaded, Retriable
 
 
@@ -36,3 +38,71 @@ def test_a_budget_is_never_exceeded() -> None:
         budget.take()
     budget.give_back(2)
     budget.take()
+
+
+class Queue:
+    """A server that does `per_s` commands, oldest first, in steps of 10 ms; `ask` lets callers in as the admission allows."""
+
+    def __init__(self, limit: int = 2048, patience_s: float = 0.5) -> None:
+        self.now = 0.0
+        self.admission = Admission(limit, "changes", patience_s=patience_s, clock=lambda: self.now)
+        self.waiting: deque[float] = deque()
+        self.took: list[float] = []
+        self.refused = 0
+
+    def run(self, seconds: float, *, asked_per_s: float, per_s: float) -> None:
+        self.took, self.refused = [], 0
+        owed = asked = 0.0
+        for _ in range(round(seconds * 100)):
+            self.now += 0.01
+            asked += asked_per_s / 100
+            while asked >= 1:
+                asked -= 1
+                try:
+                    self.admission.take()
+                    self.waiting.append(self.now)
+                except Overloaded:
+                    self.refused += 1
+            owed = min(owed + per_s / 100, float(len(self.waiting)))
+            while owed >= 1:
+                owed -= 1
+                self.took.append(self.now - self.waiting.popleft())
+                self.admission.give_back()
+                self.admission.done(self.took[-1])
+
+
+def test_whoever_is_let_in_waits_no_longer_than_the_patience_however_many_ask() -> None:
+    queue = Queue()
+    queue.run(10, asked_per_s=400, per_s=500)
+    assert queue.refused == 0
+    queue.run(5, asked_per_s=2000, per_s=500)
+    queue.run(20, asked_per_s=2000, per_s=500)
+    assert max(queue.took) < 0.75
+    assert len(queue.took) == pytest.approx(20 * 500, rel=0.02)
+    assert queue.refused == pytest.approx(20 * 1500, rel=0.05)
+
+
+def test_more_are_let_in_again_once_more_comes_through() -> None:
+    queue = Queue()
+    queue.run(10, asked_per_s=2000, per_s=200)
+    assert queue.admission.limit <= 200
+    queue.run(20, asked_per_s=4000, per_s=4000)
+    queue.run(5, asked_per_s=4000, per_s=4000)
+    assert queue.refused == 0
+
+
+def test_what_stood_still_and_goes_on_does_not_shut_the_door() -> None:
+    queue = Queue()
+    queue.run(1, asked_per_s=200, per_s=1000)
+    queue.run(2, asked_per_s=200, per_s=0)
+    queue.run(1, asked_per_s=200, per_s=1000)
+    assert queue.refused == 0
+    assert queue.admission.limit > 100
+
+
+def test_a_limit_below_the_least_holds() -> None:
+    admission = Admission(2, "things", patience_s=0.5)
+    admission.take(2)
+    with pytest.raises(Overloaded) as refused:
+        admission.take()
+    assert refused.value.retry_after_s == 0.5

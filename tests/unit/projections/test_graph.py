@@ -5,7 +5,6 @@ from msgspec import structs
 
 from streams.errors import Invalid, Misconfigured, NotFound, StoreUnusable
 from streams.graph.items import Gap, Graph
-from streams.log.reader import Record
 from streams.projections.graph import encoding
 from streams.projections.graph.encoding import FOLD_VERSION, Progress, encode_progress, progress_key
 from streams.projections.graph.handler import GraphProjection
@@ -79,19 +78,19 @@ def test_a_deletion_in_the_topic_takes_its_index_along() -> None:
     table.apply(records(story().events))
     handler = GraphProjection(Settings(partitions=1))
     for key, _ in list(dict(table.changelog).items()):
-        table.store.write(list(handler.restored(table.store.get, Record("t", 0, 0, key, None, 0))), {})
+        table.store.write(list(handler.restored(table.store.get, [(key, None)])), {})
     assert table.store.digest() == MemoryStore().digest()
 
 
 def test_a_topic_of_another_fold_is_refused_saying_what_to_do() -> None:
     handler, store = GraphProjection(Settings(partitions=1)), MemoryStore()
     for version, refused in ((FOLD_VERSION, False), (FOLD_VERSION + 1, True)):
-        record = Record("sessions.graph", 0, 0, progress_key(0), encode_progress(Progress(7, version)), 0)
+        row = (progress_key(0), encode_progress(Progress(7, version)))
         if refused:
             with pytest.raises(Misconfigured, match="rebuild --graph"):
-                list(handler.restored(store.get, record))
+                list(handler.restored(store.get, [row]))
         else:
-            assert len(list(handler.restored(store.get, record))) == 1
+            assert len(list(handler.restored(store.get, [row]))) == 1
 
 
 def test_items_are_read_back_as_they_were_written() -> None:

@@ -67,12 +67,11 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class Streams:
-    """Kafka Streams. `overrides` are its own settings, put last."""
+    """Kafka Streams."""
 
     threads: int
     caching: bool
-    overrides: Mapping[str, str] = field(default_factory=dict)
-    java_options: tuple[str, ...] = ("-Xms1g", "-Xmx1g", "-XX:+UseParallelGC")
+    collector: str = "ParallelGC"
 
     def settings(self, task: Task, process: int) -> dict[str, str]:
         return {
@@ -97,14 +96,13 @@ class Streams:
             "producer.batch.size": str(256 * 1024),
             "producer.buffer.memory": str(128 * _MB),
             "enable.metrics.push": "false",
-            **self.overrides,
         }
 
     def start(self, task: Task, process: int) -> Start:
         path = task.folder / f"streams-{process}.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in self.settings(task, process).items()))
-        logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-        return Start([str(java()), *self.java_options, logging, "-cp", environments.classpath(), "bench.Fold", str(path)])
+        options = ["-Xms1g", "-Xmx1g", f"-XX:+Use{self.collector}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        return Start([str(java()), *options, "-cp", environments.classpath(), "bench.Fold", str(path)])
 
     def group(self, task: Task) -> str:
         return task.name
@@ -225,6 +223,8 @@ ENGINES: Final[Mapping[str, Engine]] = {
     "streams-2": Engine(Streams(2, True), "Kafka Streams, two threads, record cache on"),
     "streams-1-plain": Engine(Streams(1, False), "Kafka Streams, one thread, record cache off"),
     "streams-2-plain": Engine(Streams(2, False), "Kafka Streams, two threads, record cache off"),
+    "streams-1-serial": Engine(Streams(1, True, collector="SerialGC"), "Kafka Streams, one thread, record cache on, another collector"),
+    "streams-2-serial": Engine(Streams(2, True, collector="SerialGC"), "Kafka Streams, two threads, record cache on, another collector"),
     "quix-1": Engine(Quix(), "Quix Streams, one process"),
     "quix-2": Engine(Quix(), "Quix Streams, two processes", processes=2),
     "faust-1": Engine(Faust(), "Faust, one process, at least once", exactly_once=False, few=True),

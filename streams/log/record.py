@@ -21,7 +21,7 @@ from msgspec import Struct
 from schemas import codec
 from schemas.primitives import long_text
 from streams.errors import Invalid, RecordUnreadable
-from streams.log.shapes.commands import read_command
+from streams.log.shapes.commands import read_command, write_command
 from streams.log.shapes.drafts import read_draft, write_draft
 from streams.log.shapes.events import read_event
 from streams.log.shapes.families import Family
@@ -98,10 +98,10 @@ def encode_attributes(event_type: str, attributes: Attributes | None) -> bytes |
         return None
     family = family_of(event_type)
     if type(attributes) is FAMILIES.get(family):
-        header, shape = _shape_of(family)
-        written = shape.write(attributes)
-        if written is not None:
-            return header + written.encode("latin-1")
+        try:
+            return _written_attributes(family, attributes)
+        except _Unusual:
+            pass
     name = vocabulary.misplaced_attribute(event_type, attributes)
     if name is not None:
         raise Invalid(f"{name} of {event_type}")
@@ -134,6 +134,19 @@ def _shaped_attributes(family: str, value: bytes) -> Attributes | None:
 
 _same_attributes = lru_cache(_REMEMBERED)(_shaped_attributes)
 """Many events have the same attributes."""
+
+
+class _Unusual(Exception):
+    """Attributes that have no shape. Raised, so that they, which may be of any size, are not remembered."""
+
+
+@lru_cache(_REMEMBERED)
+def _written_attributes(family: str, attributes: Attributes) -> bytes:
+    header, shape = _shape_of(family)
+    written = shape.write(attributes)
+    if written is None:
+        raise _Unusual
+    return header + written.encode("latin-1")
 
 
 def _attributes(value: bytes) -> Attributes:
@@ -218,13 +231,17 @@ def _complete(record: dict[str, Any]) -> bytes | None:
 @_writes
 def encode_command(command: Command, drafts: Sequence[bytes] | None = None) -> bytes:
     """A whole value. `drafts` are the bodies of the command's drafts, where they are at hand. Raises `Invalid`."""
+    bodies = [encode_draft(draft) for draft in command.drafts] if drafts is None else drafts
+    usual = write_command(command, bodies)
+    if usual is not None:
+        return codec.header("command") + usual
     name = _misplaced(command)
     if name is not None:
         raise Invalid(name)
     record = {field: getattr(command, field) for field in Command.__struct_fields__}
     record["kind"] = command.kind.value
     record["report"] = None if command.report is None else msgspec.structs.asdict(command.report)
-    record["drafts"] = [encode_draft(draft) for draft in command.drafts] if drafts is None else drafts
+    record["drafts"] = bodies
     return codec.encode("command", record)
 
 

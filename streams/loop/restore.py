@@ -8,6 +8,7 @@ stale state.
 """
 
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -18,7 +19,7 @@ from streams.log.reader import Row
 from streams.log.topics import TOMBSTONE_HORIZON_MS
 from streams.loop.crash import Crash, CrashPoint
 from streams.loop.handler import Handler
-from streams.store.store import Store
+from streams.store.table import Table
 
 _log = structlog.get_logger(__name__)
 
@@ -37,8 +38,21 @@ _TOLD_EVERY_S = 5.0
 class Restore:
     """One partition's restore. `step` until it answers True, then `close`."""
 
-    def __init__(self, log: Log, handler: Handler, partition: int, store: Store, crash: Crash) -> None:
-        """Raises `BrokerUnavailable`, and `StoreUnusable` where the store's offsets do not fit the changelog."""
+    def __init__(
+        self,
+        log: Log,
+        handler: Handler,
+        partition: int,
+        store: Table,
+        crash: Crash,
+        *,
+        fill_from: int = _FILLED_FROM,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`fill_from`: offsets to read from which on it is worth opening the store for filling. `clock`: of what is told.
+
+        Raises `BrokerUnavailable`, and `StoreUnusable` where the store's offsets do not fit the changelog.
+        """
         self._handler, self._partition, self._store, self._crash = handler, partition, store, crash
         self._begun_ms = now_us() // 1000
         place = (handler.changelog, partition)
@@ -46,8 +60,9 @@ class Restore:
         log_start = log.log_start_offsets([place])[place]
         start = self._start(log_start)
         self._first = start
-        self._begun_s, self._records, self._reported_s = time.monotonic(), 0, time.monotonic()
-        self._filling = self._end - start >= _FILLED_FROM
+        self._clock, self._records = clock, 0
+        self._begun_s = self._reported_s = clock()
+        self._filling = self._end - start >= fill_from
         if self._filling:
             store.begin_filling()
         self._reader = log.reader(handler.role, {place: start})
@@ -107,7 +122,7 @@ class Restore:
 
     def _report(self, finished: bool) -> None:
         """A line every few seconds, and one at the end. Offsets have holes, so what is left is told in offsets."""
-        now_s = time.monotonic()
+        now_s = self._clock()
         if finished or now_s - self._reported_s >= _TOLD_EVERY_S:
             self._reported_s = now_s
             position, seconds = self._reader.position(self._handler.changelog, self._partition), now_s - self._begun_s

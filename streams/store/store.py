@@ -1,4 +1,4 @@
-"""The only importer of rocksdict. A store of one partition: rows, and the offsets that they stand for.
+"""A store of one partition in RocksDB: rows, and the offsets that they stand for.
 
 - Rows and offsets go into one WriteBatch, so a store that lost its tail (power, a corrupt byte in the middle of the
   write-ahead log, which RocksDB drops silently with everything after it) says so by its own offsets, and is healed by
@@ -6,8 +6,6 @@
 - A store is of one partition of one topic of one cluster, in one version of its layout (`StoreIdentity`). Anything else,
   and anything that does not open, is `StoreUnusable`: it is wiped and rebuilt, never migrated or repaired.
 - A store that another process holds is no such case: wiping it would take it from under that process.
-- All stores of a process share one block cache and one write-buffer manager (`SharedMemory`), so memory stays bounded
-  however many partitions a worker owns.
 - Iterators live inside `with store.scan(...)` only; `close` ends what is still open, since RocksDB keeps its lock
   for as long as one is alive.
 """
@@ -22,23 +20,13 @@ from typing import Any, Final, NoReturn, cast
 
 import msgspec
 import structlog
-from rocksdict import (
-    BlockBasedOptions,
-    Cache,
-    DbClosedError,
-    DBCompressionType,
-    MemtableFactory,
-    Options,
-    Rdict,
-    WriteBatch,
-    WriteBufferManager,
-    WriteOptions,
-)
+from rocksdict import DbClosedError, Options, Rdict, WriteBatch, WriteOptions
 
 from streams.errors import Misconfigured, NotOwner, StoreUnusable
+from streams.store.options import SharedMemory, opened, shared_memory
 from streams.store.table import Pair, Put, StoreIdentity, digest_of
 
-__all__ = ["SharedMemory", "Store", "StoreIdentity"]
+__all__ = ["SharedMemory", "Store", "StoreIdentity", "shared_memory"]
 
 _log = structlog.get_logger(__name__)
 
@@ -61,67 +49,6 @@ _NOT_THE_STORES_FAULT: Final = (
 """What RocksDB says where wiping the store would help nobody."""
 
 _DRAIN_S: Final = 1.0
-
-
-class SharedMemory:
-    """Block cache and memtables of all stores of this process; memtables are accounted in the cache."""
-
-    def __init__(self, *, cache_bytes: int = 96 << 20, write_buffer_bytes: int = 48 << 20) -> None:
-        self._cache = Cache(cache_bytes)
-        # Past its size the manager makes the stores flush. Stalling writers as well (True) can hang them all for good.
-        self._buffers = WriteBufferManager.new_write_buffer_manager_with_cache(write_buffer_bytes, False, self._cache)
-
-    def options(self) -> Options:
-        """Options of one store. Bounds are per store, save those of the shared cache and buffers."""
-        blocks = BlockBasedOptions()
-        blocks.set_block_cache(self._cache)
-        blocks.set_block_size(4 << 10)
-        blocks.set_bloom_filter(10, False)
-        blocks.set_cache_index_and_filter_blocks(True)
-        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        options = Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.set_block_based_table_factory(blocks)
-        options.set_write_buffer_manager(self._buffers)
-        options.set_write_buffer_size(8 << 20)
-        options.set_max_write_buffer_number(3)
-        # The default, an eighth of the write buffer, would be taken by a store with a single row.
-        options.set_arena_block_size(256 << 10)
-        # Most keys that an authority asks for are absent (commands never seen): filters answer for files, this one for
-        # what is not in a file yet. 160 KB a memtable, about 20 bits a key.
-        options.set_memtable_prefix_bloom_ratio(0.02)
-        options.set_memtable_whole_key_filtering(True)
-        options.set_max_total_wal_size(64 << 20)
-        options.set_compression_type(DBCompressionType.lz4())
-        options.set_max_open_files(256)
-        options.set_max_background_jobs(2)
-        options.set_keep_log_file_num(2)
-        options.set_max_log_file_size(1 << 20)
-        options.set_stats_dump_period_sec(0)
-        return options
-
-    def filling_options(self) -> Options:
-        """Of a store that is written and hardly read: its memtables are lists, sorted only when they go to a file."""
-        options = self.options()
-        options.set_memtable_factory(MemtableFactory.vector())
-        options.set_allow_concurrent_memtable_write(False)
-        return options
-
-    def usage_bytes(self) -> int:
-        return self._cache.get_usage()
-
-
-_shared_lock = threading.Lock()
-_shared: SharedMemory | None = None
-
-
-def shared_memory() -> SharedMemory:
-    """The one of this process, made at first use."""
-    global _shared
-    with _shared_lock:
-        if _shared is None:
-            _shared = SharedMemory()
-        return _shared
 
 
 class Store:
@@ -156,7 +83,7 @@ class Store:
         memory = memory or shared_memory()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            db = _opened(path, memory.options())
+            db = opened(path, memory.options())
             if fresh:
                 beginning = WriteBatch(raw_mode=True)
                 beginning.put(_BEFORE, b"")
@@ -263,7 +190,7 @@ class Store:
                 raise NotOwner(f"store {self.path} is closed")
         try:
             self._db.close()
-            self._db = _opened(self.path, options)
+            self._db = opened(self.path, options)
         except Exception as error:
             _raise(error, self.path)
 
@@ -358,12 +285,6 @@ class _Scan:
 
     def end(self) -> None:
         self._rows = None
-
-
-def _opened(path: Path, options: Options) -> Rdict:
-    # Named as the column family's too: rocksdict 0.3.29 otherwise takes those with which the store was made, its cache no
-    # longer the shared one.
-    return Rdict(str(path), options=options, column_families={"default": options})
 
 
 def _after(prefix: bytes) -> bytes:

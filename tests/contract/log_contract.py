@@ -10,7 +10,7 @@ import pytest
 
 from streams.errors import Fatal, TransactionAborted
 from streams.log.log import Log, Member, Reader, Transactions
-from streams.log.reader import Place, Record
+from streams.log.reader import Place, Record, Row
 
 PARTITION = 1
 GROUP = "contract"
@@ -90,6 +90,23 @@ class LogContract:
             (offsets[0], b"key-1", b"1"),
             (offsets[1], b"key-2", b"2"),
         ]
+        reader.close()
+
+    def test_rows_are_read_as_records_are_and_to_the_same_position(self) -> None:
+        log = self.make_log("a")
+        offsets = self.write(log, b"1", b"2", b"3")
+        end = offsets[2] + 2
+        self.until(lambda: log.end_offsets([self.target], committed=True)[self.target] == end)
+        reader = log.reader("test", {self.target: offsets[1]})
+        rows: list[Row] = []
+
+        def reached() -> bool:
+            rows.extend(reader.read_rows(100, 0.1))
+            return reader.position(*self.target) >= end
+
+        self.until(reached)
+        assert rows == [(b"key-2", b"2"), (b"key-3", b"3")]
+        assert log.log_start_offsets([self.target])[self.target] == 0
         reader.close()
 
     def test_an_open_transaction_hides_what_follows_it_and_separates_the_two_ends(self) -> None:

@@ -38,6 +38,18 @@ class StoreContract(ABC):
         store.write([], {"events": 2**40})
         assert store.offsets() == {"events": 2**40}
 
+    def test_what_is_written_while_a_store_is_filled_is_read_during_it_and_after(self, store: Table) -> None:
+        store.write([(b"a", b"1"), (b"b", b"2")], {"events": 1})
+        store.begin_filling()
+        store.write([(b"b", None), (b"c", b"3")], {"events": 2})
+        store.write([(b"c", b"4")], {"events": 3})
+        assert store.get_many([b"a", b"b", b"c"]) == [b"1", None, b"4"]
+        store.end_filling()
+        store.write([(b"d", b"5")], {"commands": 1})
+        with store.scan(b"") as rows:
+            assert list(rows) == [(b"a", b"1"), (b"c", b"4"), (b"d", b"5")]
+        assert store.offsets() == {"events": 3, "commands": 1}
+
     @pytest.mark.parametrize(
         ("start", "reverse", "expected"),
         [

@@ -1,5 +1,7 @@
 """The bench counts right: statistics, ratios, the file it writes, the commands it sends, the flame graph it reads back."""
 
+import asyncio
+import contextlib
 import json
 from pathlib import Path
 
@@ -201,3 +203,32 @@ def test_the_top_of_a_flame_graph_is_told_most_expensive_first() -> None:
 def test_a_picture_without_frames_is_no_profile() -> None:
     with pytest.raises(ValueError, match="no frames"):
         flames.told("<svg/>", 5)
+
+
+def test_an_open_loop_goes_on_whatever_is_refused_and_counts_what_was() -> None:
+    asked = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+                asked += 1
+                line = b"200 OK" if asked % 2 else b"503 Service Unavailable\r\nRetry-After: 1"
+                writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % line)
+        writer.close()
+
+    async def scenario() -> httpload.Outcome:
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            task = httpload.Task(
+                kind="append", host="127.0.0.1", port=server.sockets[0].getsockname()[1], key="k", connections=8,
+                sessions=["s"], content_chars=10, load_s=0.3, per_s=300,
+            )  # fmt: skip
+            return await httpload._run(task, lambda: None)
+
+    outcome = asyncio.run(scenario())
+    assert outcome.refusal == ""
+    assert set(outcome.statuses) == {200, 503}
+    assert outcome.refused == outcome.statuses[503]
+    assert len(outcome.seconds) == outcome.statuses[200]

@@ -1,12 +1,14 @@
 """Commands, with the drafts in them."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from schemas.primitives import long_at, long_of
+from schemas.primitives import long_at, long_bytes, long_of, long_text
 from streams.log.shapes.drafts import AttributesOf, ReadDraft, read_draft
 from streams.log.shapes.patterns import A_LONG, COMMAND, PRINCIPAL, RUN, SESSION, TASK, WORKSPACE, optional
 from streams.session.commands import Command, Kind, Report
+from streams.session.vocabulary import DIGEST_BYTES
 
 _HEAD: Final = re.compile(
     "".join(
@@ -28,6 +30,7 @@ _HEAD: Final = re.compile(
     re.DOTALL,
 )
 """Up to the length of `reply_to`."""
+_LONGEST_REPLY_TO: Final = 63
 _KINDS: Final = {chr(2 * len(kind)) + kind: kind for kind in Kind}
 
 
@@ -89,3 +92,36 @@ def _drafts(value: bytes, characters: str, at: int, attributes_of: AttributesOf)
         count, at = long_at(value, at)
     # A negative count is a block that also tells its size.
     return drafts if count == 0 and at == len(value) else None
+
+
+def write_command(command: Command, drafts: Sequence[bytes]) -> bytes | None:
+    """The body of a command with these bodies of drafts, if it is well-formed and nothing of it is unusual."""
+    report, expected, lease_ms, reply_to = command.report, command.expected_sequence, command.lease_ms, command.reply_to
+    if report is not None or len(command.request_digest) != DIGEST_BYTES or len(reply_to) > _LONGEST_REPLY_TO or not reply_to.isascii():
+        return None
+    expected_text = None if expected is None else long_text(expected)
+    lease_text = None if lease_ms is None else long_text(lease_ms)
+    issued_at, not_after = long_text(command.issued_at), long_text(command.not_after)
+    importing = "\x01" if command.importing else "\x00"
+    digest = command.request_digest.decode("latin-1")
+    kind = chr(2 * len(command.kind)) + command.kind
+    head = (
+        f"H{command.command_id}J{command.session_id}F{command.workspace_id}{kind}H{command.principal_id}@{digest}{issued_at}{not_after}"
+        f"{chr(0) if expected_text is None else chr(2) + expected_text}\x00"
+        f"{chr(0) if lease_text is None else chr(2) + lease_text}{importing}"
+    )
+    match = _HEAD.fullmatch(head)
+    # Text may hold anything, a field's ends among it: each must be found where it was put.
+    if match is None or match.groups() != (
+        command.command_id, command.session_id, command.workspace_id, kind, command.principal_id, digest, issued_at, not_after,
+        expected_text, None, None, None, None, None, lease_text, importing,
+    ):  # fmt: skip
+        return None
+    asked = f"{head}{chr(2 * len(reply_to))}{reply_to}{long_text(command.correlation)}"
+    parts = [asked.encode("latin-1")]
+    if drafts:
+        parts.append(long_bytes(len(drafts)))
+        for body in drafts:
+            parts += (long_bytes(len(body)), body)
+    parts.append(b"\x00")
+    return b"".join(parts)

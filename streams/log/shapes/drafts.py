@@ -30,6 +30,8 @@ _LINK: Final = re.compile(
 _TYPES: Final = {text(event_type): event_type for event_type in TYPES}
 _WRITTEN: Final = {event_type: written for written, event_type in _TYPES.items()}
 
+_MOST_LINKS: Final = 31
+
 _HEAD: Final = re.compile(
     "".join(
         (
@@ -46,7 +48,7 @@ _HEAD: Final = re.compile(
             optional(SUBJECT),
             COMMAND,
             optional(A_LONG),
-            # At most 31 links, in one block whose count takes one byte.
+            # At most `_MOST_LINKS`, in one block whose count takes one byte.
             rf"(?:\x00|([\x02-\x3e])((?:{_ONE_LINK})+)\x00)",
             optional(A_LONG),
         )
@@ -60,6 +62,7 @@ _CONTENT: Final = re.compile(
 )
 """Sealed, up to the length of the ciphertext; or none."""
 _NONE: Final = {f"\x08{NONE}": NO_CONTENT, f"\x0e{OMITTED}": Content(OMITTED)}
+_PLAIN: Final = {NONE: f"\x08{NONE}\0\0\0".encode(), OMITTED: f"\x0e{OMITTED}\0\0\0".encode()}
 _DIGEST: Final = b"\x02" + long_text(DIGEST_BYTES).encode("latin-1")
 _DIGEST_END: Final = len(_DIGEST) + DIGEST_BYTES
 _WIDEST: Final = 1 << 62
@@ -127,39 +130,55 @@ def write_draft(draft: Draft, attributes: bytes | None) -> bytes | None:
     """The body of a draft with these bytes as its attributes, if it is well-formed and nothing of it is unusual."""
     kind = _WRITTEN.get(draft.type)
     occurred_at, generation = draft.occurred_at, draft.attempt_generation
-    if kind is None or not _is_long(occurred_at) or not _is_long(generation) or len(draft.links) > 31:
+    if kind is None or not _is_long(occurred_at) or not _is_long(generation) or len(draft.links) > _MOST_LINKS:
         return None
+    generation_text = None if generation is None else long_text(generation)
+    occurred_text = None if occurred_at is None else long_text(occurred_at)
+    listed = None if not draft.links else "".join([f"{_sized(link.relation)}{_sized(link.id)}" for link in draft.links])
     head = "".join(
         (
             f"H{draft.event_id}J{draft.session_id}{kind}F{draft.workspace_id}",
             _nullable("\x02J", draft.thread_id),
             _nullable("\x02J", draft.turn_id),
             _nullable("\x02H", draft.run_id),
-            "\x00" if generation is None else f"\x02{long_text(generation)}",
+            _nullable("\x02", generation_text),
             _nullable("\x02J", draft.native_task_id),
             _nullable("\x02J", draft.actor_id),
             _nullable("\x02J", draft.subject_id),
             f"H{draft.command_id}",
-            "\x00" if occurred_at is None else f"\x02{long_text(occurred_at)}",
-            _written_links(draft.links),
+            _nullable("\x02", occurred_text),
+            "\x00" if listed is None else f"{chr(2 * len(draft.links))}{listed}\x00",
             "\x00" if attributes is None else f"\x02{long_text(len(attributes))}",
         )
     )
-    content, reference = draft.content, draft.content.key_reference
-    digest = content.digest
-    if content.state == SEALED and reference is not None and content.ciphertext is not None and digest is not None:
-        told = f"\x0c{SEALED}\x02{_nullable(f'{chr(2)}J', reference.subject_id)}J{reference.session_id}\x14{reference.expiry_day}\x02"
-        tail = (content.ciphertext, _DIGEST, digest)
-        told += long_text(len(content.ciphertext))
-    else:
-        told, tail = f"{text(content.state)}\x00\x00\x00", (b"", b"", b"")
-    try:
-        body = b"".join((head.encode("latin-1"), attributes or b"", told.encode("latin-1"), *tail))
-    except UnicodeEncodeError:
+    match = _HEAD.fullmatch(head)
+    told = _told(draft.content, draft.session_id)
+    # Text may hold anything, a field's ends among it: each must be found where it was put.
+    if match is None or told is None or match.groups()[:15] != (
+        draft.event_id, draft.session_id, kind, draft.workspace_id, draft.thread_id, draft.turn_id, draft.run_id, generation_text,
+        draft.native_task_id, draft.actor_id, draft.subject_id, draft.command_id, occurred_text,
+        None if listed is None else chr(2 * len(draft.links)), listed,
+    ):  # fmt: skip
         return None
-    # Only what reads back as the same is well-formed: text may hold anything, a field's ends among it.
-    read = read_draft(body, body.decode("latin-1"), 0, lambda _, raw: draft.attributes if raw == attributes else None)
-    return body if read is not None and read.end == len(body) and read.draft == draft else None
+    if listed is not None and _links(chr(2 * len(draft.links)), listed) != draft.links:
+        return None
+    return b"".join((head.encode("latin-1"), attributes or b"", *told))
+
+
+def _told(content: Content, session_id: str) -> tuple[bytes, ...] | None:
+    """The bytes of a content, if it is well-formed."""
+    reference, ciphertext, digest = content.key_reference, content.ciphertext, content.digest
+    if content.state != SEALED:
+        plain = _PLAIN.get(content.state)
+        return (plain,) if plain is not None and (reference, ciphertext, digest) == (None, None, None) else None
+    if reference is None or ciphertext is None or digest is None or len(digest) != DIGEST_BYTES or len(ciphertext) < SHORTEST_CIPHERTEXT:
+        return None
+    subject_id, day = reference.subject_id, reference.expiry_day
+    told = f"\x0c{SEALED}\x02{_nullable(f'{chr(2)}J', subject_id)}J{reference.session_id}\x14{day}\x02{long_text(len(ciphertext))}"
+    match = _CONTENT.fullmatch(told)
+    if match is None or reference.session_id != session_id or match.groups()[:3] != (subject_id, session_id, day):
+        return None
+    return told.encode("latin-1"), ciphertext, _DIGEST, digest
 
 
 def _links(count: str, listed: str) -> tuple[Link, ...] | None:
@@ -171,10 +190,9 @@ def _links(count: str, listed: str) -> tuple[Link, ...] | None:
     return tuple(links) if ord(count) == 2 * len(links) else None
 
 
-def _written_links(links: tuple[Link, ...]) -> str:
-    if not links:
-        return "\x00"
-    return "".join((long_text(len(links)), *[f"{text(link.relation)}{text(link.id)}" for link in links], "\x00"))
+def _sized(value: str) -> str:
+    """A string, if it is of ASCII; what else it is made into has no shape."""
+    return long_text(len(value)) + value
 
 
 def _nullable(before: str, value: str | None) -> str:

@@ -61,7 +61,7 @@ class Partition:
         for key, value in self.changelog:
             cluster.append((TOPICS.state, 0), key, value)
         store = MemoryStore()
-        restore = Restore(SimulatedLog(cluster, "0"), self.authority, 0, store, NoCrash())  # type: ignore[arg-type]
+        restore = Restore(SimulatedLog(cluster, "0"), self.authority, 0, store, NoCrash())
         while not restore.step(1):
             pass
         return store

@@ -109,6 +109,64 @@ while True:
     store.close()
 
 
+def test_a_kill_while_a_store_is_filled_takes_rows_and_offset_back_together(path: Path) -> None:
+    """Nothing is logged meanwhile: what is left is what went to files, and the offset tells of exactly that."""
+    program = """
+import os, sys
+from pathlib import Path
+from streams.store.store import Store
+from streams.store.table import StoreIdentity
+store = Store.open(Path(sys.argv[1]), StoreIdentity("projector", 3, "cluster-a", "topic-a", 2))
+store.write([(b"a/%06d" % 0, b""), (b"b/%06d" % 0, b"")], {"events": 1})
+store.begin_filling()
+number = 1
+while True:
+    store.write([(b"a/%06d" % number, os.urandom(5000)), (b"b/%06d" % number, os.urandom(5000))], {"events": number + 1})
+    number += 1
+    print(number, flush=True)
+"""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert child.stdout is not None
+    reported = 0
+    for line in child.stdout:
+        reported = int(line)
+        if reported >= 5000:  # several memtables
+            break
+    child.send_signal(signal.SIGKILL)
+    child.stdout.close()
+    child.wait()
+    store = Store.open(path, IDENTITY)
+    written = store.offsets()["events"]
+    assert 1 < written < reported
+    for prefix in (b"a/", b"b/"):
+        with store.scan(prefix) as rows:
+            assert [int(key[2:]) for key, _ in rows] == list(range(written))
+    store.close()
+
+
+def test_what_was_filled_survives_a_kill(path: Path) -> None:
+    """The files of a store as they lie right after `end_filling`, and after one write more."""
+    store = Store.open(path, IDENTITY)
+    store.begin_filling()
+    store.write([(b"row/%d" % number, b"value") for number in range(1000)], {"events": 1000})
+    store.end_filling()
+    shutil.copytree(path, path.with_name("filled"))
+    store.write([(b"one/more", b"value")], {"events": 1001})
+    shutil.copytree(path, path.with_name("later"))
+    digest = store.digest()
+    store.close()
+    for name, offset, rows in (("filled", 1000, 1000), ("later", 1001, 1001)):
+        copy = Store.open(path.with_name(name), IDENTITY)
+        assert copy.offsets() == {"events": offset}
+        with copy.scan(b"") as found:
+            assert len(list(found)) == rows
+        if name == "later":
+            assert copy.digest() == digest
+        copy.close()
+
+
 def test_a_corrupt_byte_in_the_write_ahead_log_takes_rows_and_offset_back_together(path: Path) -> None:
     """RocksDB drops what is behind the byte without a word; the offset says so, and the log heals it."""
     digest = filled(path)
@@ -352,6 +410,20 @@ def test_stores_of_a_process_share_a_bounded_cache(tmp_path: Path) -> None:
     for store in stores:
         store.close()
     assert shared_memory() is shared_memory()
+
+
+def test_a_store_that_was_made_before_reads_through_the_shared_cache(path: Path) -> None:
+    """rocksdict by itself gives a store that exists the options that it was made with, a cache of its own among them."""
+    value = os.urandom(1000)
+    store = Store.open(path, IDENTITY)
+    store.write([(b"%04d" % number, value) for number in range(1000)], {})
+    store.close()
+    memory = SharedMemory(cache_bytes=4 << 20, write_buffer_bytes=2 << 20)
+    store = Store.open(path, IDENTITY, memory)
+    before = memory.usage_bytes()
+    assert all(store.get(b"%04d" % number) == value for number in range(1000))
+    assert memory.usage_bytes() - before > 500_000
+    store.close()
 
 
 def test_wiping_leaves_nothing(path: Path) -> None:

@@ -55,6 +55,8 @@ class Task(Struct, frozen=True, kw_only=True):
     requests: int = 0
     questions: list[str] = []
     """Bodies in base64, of kind `owner`; `key` is the installation's token then."""
+    question: str = "session"
+    """What they ask for, as the owner's paths name it."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -236,7 +238,7 @@ def _maker(task: Task) -> Callable[[], bytes]:
     if task.kind == "page":
         return lambda: f"GET /v1/sessions/{session()}/events?limit={task.lines} HTTP/1.1\r\n{authority}\r\n".encode()
     if task.kind == "owner":
-        head = f"POST /internal/v1/session HTTP/1.1\r\nHost: {task.host}\r\nx-internal-token: {task.key}\r\n".encode()
+        head = f"POST /internal/v1/{task.question} HTTP/1.1\r\nHost: {task.host}\r\nx-internal-token: {task.key}\r\n".encode()
         asked = [b64decode(question) for question in task.questions]
         whole = [head + b"Content-Length: %d\r\n\r\n%s" % (len(question), question) for question in asked]
         return lambda: random.choice(whole)

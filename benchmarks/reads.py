@@ -1,6 +1,7 @@
 """Point reads over HTTP, 16 callers: a session's row, and one page of a transcript with its content opened.
 
-The row is also read from its owner directly, without a gateway: what one process of the projector serves.
+Both are also read from their owner directly, without a gateway: what one process of the projector serves. Its pages are
+sealed; opening them is the gateway's.
 """
 
 import urllib.error
@@ -11,13 +12,14 @@ from random import Random
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from benchmarks import traffic
 from benchmarks.bench import Bench, every_look, places
 from benchmarks.httpload import Task
 from benchmarks.results import Result, percentile
 from benchmarks.serving import Installation, Loaded, content_chars_of, running
-from connectors.owner.messages import SessionQuestion
+from connectors.owner.messages import EventsQuestion, SessionQuestion
 from connectors.owner.token import internal_token
 from streams.log.client import producer
 from streams.log.owners import GroupOwners
@@ -32,6 +34,8 @@ _PAGE: Final = 20
 _TRANSCRIPTS: Final = 100
 _ASKED: Final = 10_000
 """Different rows asked for at most; drawn from all of them."""
+_QUESTIONS: Final = 1000
+_PAGE_BYTES: Final = 4 << 20
 _DEADLINE_S: Final = 600.0
 _BEHIND: Final = 503
 
@@ -59,7 +63,14 @@ def _measured(bench: Bench, installation: Installation, rows: int) -> Iterator[R
     yield _result(f"point_read_session_requests_per_s{at}", installation.run("session", _CALLERS, asked), rows)
     page = installation.run("page", _CALLERS, transcripts, lines=_PAGE)
     yield _result(f"point_read_page_requests_per_s{at}", page, rows, events_a_page=_PAGE)
-    yield _result(f"owner_read_session_requests_per_s{at}", _of_owner(installation, asked), rows)
+    workspace_id = installation.up.workspace_id
+    rows_asked: list[Struct] = [SessionQuestion(workspace_id, session_id, None, 5.0) for session_id in asked[:_QUESTIONS]]
+    yield _result(f"owner_read_session_requests_per_s{at}", _of_owner(installation, "session", rows_asked), rows)
+    pages: list[Struct] = [
+        EventsQuestion(workspace_id, session_id, after=0, limit=_PAGE, max_bytes=_PAGE_BYTES, follow_s=0.0, position=None, wait_s=5.0)
+        for session_id in transcripts
+    ]
+    yield _result(f"owner_read_page_requests_per_s{at}", _of_owner(installation, "events", pages), rows, events_a_page=_PAGE)
 
 
 def _result(name: str, loaded: Loaded, rows: int, **details: float) -> Result:
@@ -101,15 +112,14 @@ def _catch_up(installation: Installation, sessions: list[str]) -> None:
                     raise
 
 
-def _of_owner(installation: Installation, asked: list[str]) -> Loaded:
+def _of_owner(installation: Installation, path: str, questions: list[Struct]) -> Loaded:
     """Asks the projector as a gateway does."""
     settings, options = installation.settings, installation.options
     owners = GroupOwners(settings, "projector", Topics(settings.topic_prefix).events).owners()
     host, _, port = next(iter(owners.values())).rpartition(":")
-    questions = [SessionQuestion(installation.up.workspace_id, session_id, None, 5.0) for session_id in asked[:1000]]
     task = Task(
         kind="owner", host=host, port=int(port), key=internal_token(settings.data_dir), connections=_CALLERS,
-        questions=[b64encode(msgspec.msgpack.encode(question)).decode() for question in questions],
+        question=path, questions=[b64encode(msgspec.msgpack.encode(question)).decode() for question in questions],
         warm_s=options.warm_s, load_s=options.load_s,
     )  # fmt: skip
     return installation.load(task)

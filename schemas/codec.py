@@ -78,7 +78,8 @@ class Codec:
 
     def header(self, subject: str) -> bytes:
         """The 5 bytes in front of a value of the subject's current version."""
-        return self._writer(subject)[0]
+        found = self._writers.get(subject)
+        return self._writer(subject)[0] if found is None else found[0]
 
     def encode(self, subject: str, record: Mapping[str, object]) -> bytes:
         """A whole value. Raises `Unencodable`."""

@@ -19,9 +19,9 @@ from connectors.gateway.answers import Sequence, plain
 from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
 from connectors.gateway.route import Route, Sendable
-from connectors.gateway.service import Gateway
+from connectors.gateway.service import INLINE_BYTES_MAX, Gateway
 from connectors.gateway.streaming import Left, gone, send_part
-from connectors.gateway.views import EventView, encode_view, opened_views
+from connectors.gateway.views import EventView, encode_view, opened_views, views_at_hand
 from streams.errors import Invalid, StreamsError
 from streams.query.pages import EventsPage
 
@@ -54,7 +54,7 @@ async def events(gateway: Gateway, call: Call, query: bodies.EventsQuery) -> Sen
     after = resumed_after if streaming else query.after_sequence
     if not streaming:
         page = await _page(gateway, call, after, query.limit, gateway.limits.page_bytes_max)
-        views = await gateway.in_thread(partial(opened_views, gateway, page.events))
+        views = await _opened(gateway, page)
         gateway.still(call)
         return plain(
             EventsView(
@@ -71,6 +71,15 @@ async def events(gateway: Gateway, call: Call, query: bodies.EventsQuery) -> Sen
         gateway.followers.give_back()
         raise
     return EventStream(gateway, call, page, replay_only=query.replay_only)
+
+
+async def _opened(gateway: Gateway, page: EventsPage) -> list[EventView]:
+    """A page that is small, and whose secrets are at hand, is opened sooner than a thread would take it up."""
+    if sum([len(value) for value in page.events]) <= INLINE_BYTES_MAX:
+        views = views_at_hand(gateway, page.events)
+        if views is not None:
+            return views
+    return await gateway.in_thread(partial(opened_views, gateway, page.events))
 
 
 def _resume_after(call: Call, after: int) -> int:

@@ -11,6 +11,7 @@ from connectors.edge import fields as f
 from connectors.gateway.answers import PositionText
 from connectors.gateway.answers import Sequence as SequenceNumber
 from connectors.gateway.service import Gateway
+from streams.custody.sealing import NotAtHand
 from streams.errors import ContentUnavailable
 from streams.log.record import decode_event
 from streams.session.events import Attributes, Event
@@ -74,11 +75,22 @@ def gap_of(code: str) -> ContentGap:
 def opened_views(gateway: Gateway, values: Sequence[bytes]) -> list[EventView]:
     """Decodes and opens the raw values of one session's events. Blocks on the keyring. Raises `KeyringUnavailable`."""
     events = [decode_event(value) for value in values]
+    return _views(gateway, events, gateway.sealer.open_many(events))
+
+
+def views_at_hand(gateway: Gateway, values: Sequence[bytes]) -> list[EventView] | None:
+    """As `opened_views` where no secret has to be asked for, else None. Does not block."""
+    events = [decode_event(value) for value in values]
+    try:
+        return _views(gateway, events, gateway.sealer.open_many(events, ask=False))
+    except NotAtHand:
+        return None
+
+
+def _views(gateway: Gateway, events: list[Event], contents: list[bytes | ContentUnavailable | None]) -> list[EventView]:
     if not events:
         return []
-    contents = gateway.sealer.open_many(events)
-    partition = gateway.partition_of(events[0].session_id)
-    prefix = f"{gateway.commands_topic}:{partition}:"
+    prefix = f"{gateway.commands_topic}:{gateway.partition_of(events[0].session_id)}:"
     return [_view(gateway, event, content, prefix) for event, content in zip(events, contents, strict=True)]
 
 

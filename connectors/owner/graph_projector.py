@@ -19,6 +19,10 @@ from streams.query.graphs import GraphModel, GraphReads
 from streams.settings import Settings
 from streams.store.store import Store
 
+_PACE_S = 0.05
+"""A read of the graph that asks for a position waits this much longer at most; without it every append alone costs the
+broker a second transaction."""
+
 
 def run_graph(
     settings: Settings,
@@ -38,7 +42,17 @@ def run_graph(
     application = GraphApplication(serving.token, reads, serving.freshness, serving.tables, lambda: observer.joined)
     try:
         with serving.listening(application, host, port, advertised_host=advertised_host, on_listening=on_listening) as member:
-            Loop(settings, KafkaLog(settings), GraphProjection(settings), stop, crash=crash, observer=observer, client_id=member).run()
+            loop = Loop(
+                settings,
+                KafkaLog(settings),
+                GraphProjection(settings),
+                stop,
+                crash=crash,
+                observer=observer,
+                client_id=member,
+                pace_s=_PACE_S,
+            )
+            loop.run()
     except StoreUnusable:
         for path in observer.damaged:
             Store.destroy(path)

@@ -26,12 +26,13 @@ from streams.log.reader import Record, Row
 from streams.log.record import (
     RawDraft,
     decode_command_parts,
+    encode_addressed,
     encode_attributes,
     encode_dead_letter,
     encode_draft,
     encode_event,
-    encode_outcomes,
 )
+from streams.log.shapes.outcomes import told
 from streams.log.topics import DEAD_LETTER_DAYS, Topics
 from streams.loop.handler import Get
 from streams.loop.step import Step
@@ -78,7 +79,7 @@ class SessionAuthority:
             commands = [read for record in step.records[start : start + _AT_ONCE] if (read := self._read(step, record)) is not None]
             recorded = repeats.lookup(step, [each.command.command_id for each in commands])
             for each, known in zip(commands, recorded, strict=True):
-                batch.answer(each.command, self._outcome(batch, each, known))
+                self._decide(batch, each, known)
         batch.finish(self._outcomes)
         self._forgetting.forget(step)
 
@@ -115,22 +116,19 @@ class SessionAuthority:
             raise RecordUnreadable("command.wrong_partition: the session belongs to another partition")
         return _Read(record.offset, command, parts)
 
-    def _outcome(self, batch: "_Batch", read: "_Read", known: bytes | None) -> Outcome:
+    def _decide(self, batch: "_Batch", read: "_Read", known: bytes | None) -> None:
         step, command = batch.step, read.command
         known = known or repeats.lookup_in_step(step, command.command_id)
         if known is not None:
-            return _repeat(command, *repeats.recorded(command.command_id, known))
+            batch.answer(command, _repeat(command, *repeats.recorded(command.command_id, known)), remember=False)
+            return
         items = batch.items_of(command.session_id)
         decision = decide(items, command, step.now, read.offset, step.owned_since)
         if isinstance(decision, Rejected):
-            outcome = _rejection(command, decision, items, step.now)
-            if decision.code != _EXPIRED:
-                batch.decided(command, outcome)
-            return outcome
-        self._append(step, items, read, decision)
-        outcome = _acceptance(command, decision, items, step.now)
-        batch.decided(command, outcome)
-        return outcome
+            batch.answer(command, _rejection(command, decision, items, step.now), remember=decision.code != _EXPIRED)
+        else:
+            self._append(step, items, read, decision)
+            batch.answer(command, _acceptance(command, decision, items, step.now), remember=True)
 
     def _append(self, step: Step, items: SessionItems, read: "_Read", decision: Decision) -> None:
         header = items.get("session", "")
@@ -189,7 +187,7 @@ class _Batch:
         self._hot = hot
         self._items: dict[str, SessionItems] = {}
         self._decided: list[Entry] = []
-        self._answers: dict[str, list[Outcome]] = {}
+        self._answers: dict[str, list[bytes]] = {}
 
     def items_of(self, session_id: str) -> SessionItems:
         items = self._items.get(session_id)
@@ -198,17 +196,17 @@ class _Batch:
             items.begin(self.step)
         return items
 
-    def decided(self, command: Command, outcome: Outcome) -> None:
-        self._decided.append(repeats.remember_at_once(self.step, command.request_digest, outcome))
-
-    def answer(self, command: Command, outcome: Outcome) -> None:
+    def answer(self, command: Command, outcome: Outcome, *, remember: bool) -> None:
+        written = told(outcome)
+        if remember:
+            self._decided.append(repeats.remember_at_once(self.step, command, written))
         if command.reply_to:
-            self._answers.setdefault(command.reply_to, []).append(outcome)
+            self._answers.setdefault(command.reply_to, []).append(written.addressed(outcome))
 
     def finish(self, outcomes: str) -> None:
         """One record of outcomes for each asker, one chunk that remembers them, one record for each changed item."""
         for reply_to, answers in self._answers.items():
-            self.step.produce(outcomes, self.step.partition, reply_to.encode(), encode_outcomes(reply_to, answers))
+            self.step.produce(outcomes, self.step.partition, reply_to.encode(), encode_addressed(reply_to, answers))
         for items in self._items.values():
             items.flush()
             self._hot.keep(items)

@@ -7,9 +7,9 @@ A session's header, an outcome and a chunk of outcomes are written with every co
 from typing import Any, Final
 
 from schemas import codec
-from schemas.primitives import long_bytes, long_text, sized, text
+from schemas.primitives import long_at, long_bytes, long_text, sized, text
 from streams.errors import StoreUnusable
-from streams.log.shapes.outcomes import written_recorded
+from streams.log.shapes.outcomes import Told
 from streams.session.items import KINDS, Item, SessionState, from_record, to_record
 from streams.session.outcomes import Grant, Outcome
 
@@ -18,6 +18,8 @@ _GRANT: Final = "grant"
 _HEADER: Final = "state/session"
 _CHUNK: Final = "state/outcome-chunk"
 _RECORDED: Final = "state/recorded-outcome"
+_ID_SIZE, _DIGEST_SIZE = 2 * 16, 2 * 32
+"""As Avro writes them."""
 
 Entry = tuple[bytes, bytes, bytes]
 """Command id (16 bytes), request digest, encoded outcome."""
@@ -25,7 +27,7 @@ Entry = tuple[bytes, bytes, bytes]
 
 def encode_state(kind: str, item: Item) -> bytes:
     if type(item) is SessionState:
-        return codec.header(_HEADER) + _header(item)
+        return encode_header(header_prefix(item), item)
     return codec.encode(_SUBJECTS[kind], to_record(item))
 
 
@@ -46,12 +48,36 @@ def encode_chunk(decided_at: int, entries: list[Entry]) -> bytes:
 
 def decode_chunk(value: bytes) -> tuple[int, list[Entry]]:
     """When it was decided, and its entries. Raises `StoreUnusable`."""
+    header = codec.header(_CHUNK)
+    if value.startswith(header):
+        try:
+            return _walked(value, len(header))
+        except IndexError:
+            """It has another shape than `encode_chunk` gives it, or is damaged: the codec reads it, or says so."""
     record = _decoded(_CHUNK, value)
     return record["decided_at"], [(row["command_id"], row["request_digest"], row["outcome"]) for row in record["entries"]]
 
 
-def encode_recorded(outcome: Outcome) -> bytes:
-    return codec.header(_RECORDED) + written_recorded(outcome)
+def _walked(value: bytes, at: int) -> tuple[int, list[Entry]]:
+    """A restore reads as many entries as sessions: half of what the codec takes. Raises `IndexError`."""
+    decided_at, at = long_at(value, at)
+    count, at = long_at(value, at)
+    entries: list[Entry] = []
+    for _ in range(count):
+        if value[at] != _ID_SIZE or value[at + 17] != _DIGEST_SIZE:
+            raise IndexError("not the sizes of an id and a digest")
+        size, start = long_at(value, at + 50)
+        entries.append((value[at + 1 : at + 17], value[at + 18 : at + 50], value[start : start + size]))
+        if size < 0:
+            raise IndexError("a size below zero")
+        at = start + size
+    if count < 0 or value[at:] != (b"\x00" if count else b""):
+        raise IndexError("more than one block, or cut off")
+    return decided_at, entries
+
+
+def encode_recorded(told: Told) -> bytes:
+    return codec.header(_RECORDED) + told.recorded()
 
 
 def decode_recorded(command_id: str, value: bytes) -> Outcome:
@@ -62,16 +88,21 @@ def decode_recorded(command_id: str, value: bytes) -> Outcome:
     return Outcome(command_id=command_id, correlation=0, **record)
 
 
-def _header(session: SessionState) -> bytes:
-    """Everything in it is an identifier, a word or a number."""
+def header_prefix(session: SessionState) -> bytes:
+    """The bytes of a header up to `created_at`: of all that, only the status ever changes."""
     subject_id = session.subject_id
-    before = (
-        f"{text(session.session_id)}{text(session.workspace_id)}{'' if subject_id is None else chr(2)}"
-        f"{chr(0) if subject_id is None else text(subject_id)}{text(session.status)}{text(session.origin)}{text(session.policy_mode)}"
-        f"{long_text(session.content_window_days)}{long_text(session.created_at)}{long_text(session.sequence)}"
+    prefix = (
+        f"{text(session.session_id)}{text(session.workspace_id)}{chr(0) if subject_id is None else chr(2) + text(subject_id)}"
+        f"{text(session.status)}{text(session.origin)}{text(session.policy_mode)}"
+        f"{long_text(session.content_window_days)}{long_text(session.created_at)}"
     )
-    after = f"{long_text(session.last_accepted_at)}{long_text(session.last_command_offset)}"
-    return b"".join((before.encode("latin-1"), sized(session.last_hash), after.encode("latin-1")))
+    return codec.header(_HEADER) + prefix.encode("latin-1")
+
+
+def encode_header(prefix: bytes, session: SessionState) -> bytes:
+    """`encode_state` of a header whose `header_prefix` is known."""
+    moved = f"{long_text(session.last_accepted_at)}{long_text(session.last_command_offset)}".encode("latin-1")
+    return b"".join((prefix, long_bytes(session.sequence), sized(session.last_hash), moved))
 
 
 def _decoded(subject: str, value: bytes) -> dict[str, Any]:

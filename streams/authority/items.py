@@ -8,9 +8,9 @@ batch at hand, and an abort or a change of partitions empties it (`Handler.disca
 from collections import OrderedDict
 from typing import Final
 
-from streams.authority.encoding import decode_state, encode_state
+from streams.authority.encoding import decode_state, encode_header, encode_state, header_prefix
 from streams.loop.step import Step
-from streams.session.items import Item, ItemKey
+from streams.session.items import Item, ItemKey, SessionState
 
 _ITEM_BYTES: Final = 600
 """What an item takes in memory beside its encoded length: the record, its strings, its place here."""
@@ -35,6 +35,8 @@ class SessionItems:
         self._known: dict[ItemKey, Item | None] = {}
         self._sizes: dict[ItemKey, int] = {}
         self._dirty: set[ItemKey] = set()
+        self._prefix: tuple[str, bytes] | None = None
+        """Of the header, and the status that stands in it."""
 
     def begin(self, step: Step) -> None:
         """From now on items are read through this step."""
@@ -63,11 +65,16 @@ class SessionItems:
             item = self._known[key]
             assert item is not None
             kind, item_id = key
-            value = encode_state(kind, item)
+            value = self._encoded_header(item) if type(item) is SessionState else encode_state(kind, item)
             self._step.put(state_key(self.session_id, kind, item_id), value)
             self._measured(key, len(value))
         dirty.clear()
         self._step = None
+
+    def _encoded_header(self, header: SessionState) -> bytes:
+        if self._prefix is None or self._prefix[0] != header.status:
+            self._prefix = (header.status, header_prefix(header))
+        return encode_header(self._prefix[1], header)
 
     def _measured(self, key: ItemKey, encoded: int) -> None:
         size = _ITEM_BYTES + encoded

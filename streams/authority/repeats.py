@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from streams.authority.encoding import Entry, decode_chunk, decode_recorded, encode_chunk, encode_recorded
+from streams.log.shapes.outcomes import Told
 from streams.loop.handler import Get
 from streams.loop.step import Step
+from streams.session.commands import Command
 from streams.session.outcomes import Outcome
 from streams.store.table import Put
 
@@ -54,10 +56,10 @@ def remember(step: Step, entries: list[Entry]) -> None:
         step.put(key, encode_chunk(step.now, entries))
 
 
-def remember_at_once(step: Step, digest: bytes, outcome: Outcome) -> Entry:
+def remember_at_once(step: Step, command: Command, outcome: Told) -> Entry:
     """Makes the outcome visible to the rest of the step: a repeat may stand in the same batch. Returns it for `remember`."""
-    command_id, body = bytes.fromhex(outcome.command_id[4:]), encode_recorded(outcome)
-    step.put_local(_INDEX + command_id, digest + body)
+    command_id, digest, body = bytes.fromhex(command.command_id[4:]), command.request_digest, encode_recorded(outcome)
+    step.local[_INDEX + command_id] = digest + body
     return command_id, digest, body
 
 

@@ -99,10 +99,14 @@ def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> b
 
 def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> "Opened":
     """As `open_bytes`, with the salt."""
+    return _opened_bytes(AESGCM(key), aad, ciphertext, digest)
+
+
+def _opened_bytes(cipher: AESGCM, aad: bytes, ciphertext: bytes, digest: bytes) -> "Opened":
     if len(ciphertext) < _NONCE_BYTES + _HEAD_BYTES + _TAG_BYTES:
         raise ContentUnavailable("sealed bytes: too short", code=UNREADABLE)
     try:
-        plaintext = AESGCM(key).decrypt(ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:], aad)
+        plaintext = cipher.decrypt(ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:], aad)
     except InvalidTag:
         raise ContentUnavailable("sealed bytes: altered, moved, or sealed with another key", code=UNREADABLE) from None
     version, flags = plaintext[0], plaintext[1]
@@ -137,6 +141,10 @@ def day_end_us(day: str) -> int:
     except ValueError:
         raise Invalid("expiry day: expected YYYY-MM-DD") from None
     return days * _DAY_US
+
+
+class NotAtHand(Exception):
+    """A secret would have to be asked for, which blocks."""
 
 
 class SealItem(Struct, frozen=True, gc=False, kw_only=True):
@@ -222,24 +230,35 @@ class Sealer:
             raise opened
         return opened
 
-    def open_many(self, events: Sequence[Draft]) -> list[bytes | ContentUnavailable | None]:
+    def open_many(self, events: Sequence[Draft], *, ask: bool = True) -> list[bytes | ContentUnavailable | None]:
         """Open a page with one call to the keyring (a second one where a secret is gone, to learn why).
 
-        Per position: the JSON text, why it cannot be shown, or None where the event has no content. Raises `KeyringUnavailable`.
+        Per position: the JSON text, why it cannot be shown, or None where the event has no content. Raises
+        `KeyringUnavailable`; with `ask` false `NotAtHand` instead of blocking.
         """
-        return [opened.json_text if isinstance(opened, Opened) else opened for opened in self.open_each(events)]
+        return [opened.json_text if isinstance(opened, Opened) else opened for opened in self.open_each(events, ask=ask)]
 
-    def open_each(self, events: Sequence[Draft]) -> Iterator[Opened | ContentUnavailable | None]:
+    def open_each(self, events: Sequence[Draft], *, ask: bool = True) -> Iterator[Opened | ContentUnavailable | None]:
         """As `open_many`, with the salts, and each opened only when it is asked for: one text is in memory at a time.
 
         The secrets are those of the first step, so whoever goes through a long list slowly takes it in pieces.
         """
-        references = [_references_of(event) for event in events]
-        triples = {triple for triple in references if triple is not None}
-        secrets, closed = self._look_up(triples)
-        keys = {triple: content_key(*(secrets[ref] for ref in triple)) for triple in triples - closed.keys()}
-        for event, triple in zip(events, references, strict=True):
-            yield _opened(event, UNREADABLE if triple is None else closed.get(triple), None if triple is None else keys.get(triple))
+        places = [_place_of(event) for event in events]
+        openers = self._openers(places, self._asked if ask else _not_at_hand)
+        for event, place in zip(events, places, strict=True):
+            yield _opened(event, place and openers[place])
+
+    def _openers(self, places: Iterable["_Place | None"], load: "_Load") -> dict["_Place", AESGCM | str]:
+        """For each place what opens it, or the code why nothing does."""
+        triples = {place: _references_if_sound(*place) for place in set(places) if place is not None}
+        secrets, closed = self._look_up({triple for triple in triples.values() if triple is not None}, load)
+
+        def opener(triple: "_Triple | None") -> AESGCM | str:
+            if triple is None or triple in closed:
+                return UNREADABLE if triple is None else closed[triple]
+            return self._cipher_of(*(secrets[ref] for ref in triple))
+
+        return {place: opener(triple) for place, triple in triples.items()}
 
     def why_closed(self, workspace_id: str, references: Collection[KeyReference]) -> dict[KeyReference, str]:
         """The code (content.*) why what is sealed under a reference cannot be shown; one that still opens is not in it.
@@ -247,19 +266,22 @@ class Sealer:
         Raises `KeyringUnavailable`.
         """
         known = {reference: _references_if_sound(workspace_id, reference) for reference in references}
-        _, closed = self._look_up({triple for triple in known.values() if triple is not None})
+        _, closed = self._look_up({triple for triple in known.values() if triple is not None}, self._asked)
         codes = {reference: UNREADABLE if triple is None else closed.get(triple) for reference, triple in known.items()}
         return {reference: code for reference, code in codes.items() if code is not None}
 
-    def _look_up(self, triples: Collection["_Triple"]) -> tuple[dict[SecretRef, bytes], dict["_Triple", str]]:
+    def _look_up(self, triples: Collection["_Triple"], load: "_Load") -> tuple[dict[SecretRef, bytes], dict["_Triple", str]]:
         """The secrets that there are, and why each triple opens nothing that does not."""
         wanted = {ref for triple in triples for ref in triple}
-        secrets = self.secrets(wanted, create=False)
+        secrets = self._cache.get_many(wanted, load)
         gone = wanted - secrets.keys()
         destroyed = self.destroyed(gone) if gone else frozenset()
         now_us = self._now_us()
         codes = {triple: _why_closed(triple, gone, destroyed, now_us) for triple in triples}
         return secrets, {triple: code for triple, code in codes.items() if code is not None}
+
+    def _asked(self, absent: list[SecretRef]) -> dict[SecretRef, bytes]:
+        return self._keyring.secrets(absent, create=False)
 
     def secrets(self, refs: Iterable[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
         """As `Keyring.secrets`, through the cache."""
@@ -287,16 +309,25 @@ _Triple = tuple[SecretRef, SecretRef, SecretRef]
 """Subject's, session's and day's, in the order that the key is derived in."""
 
 
+_Place = tuple[str, KeyReference]
+"""A workspace, and what is sealed under in it: the events of a page have few."""
+_Load = Callable[[list[SecretRef]], dict[SecretRef, bytes]]
+
+
+def _not_at_hand(_: list[SecretRef]) -> dict[SecretRef, bytes]:
+    raise NotAtHand
+
+
 def _references(workspace_id: str, key: KeyReference) -> _Triple:
     session = SecretRef("session", workspace_id, key.session_id)
     subject = session if key.subject_id is None else SecretRef("subject", workspace_id, key.subject_id)
     return subject, session, SecretRef("day", workspace_id, key.expiry_day)
 
 
-def _references_of(event: Draft) -> _Triple | None:
-    """None where there is nothing to open, and where the reference names what can be no secret."""
+def _place_of(event: Draft) -> _Place | None:
+    """None where there is nothing to open."""
     key = event.content.key_reference
-    return None if event.content.state != SEALED or key is None else _references_if_sound(event.workspace_id, key)
+    return None if event.content.state != SEALED or key is None else (event.workspace_id, key)
 
 
 def _references_if_sound(workspace_id: str, key: KeyReference) -> _Triple | None:
@@ -326,16 +357,16 @@ def _sealed(cipher: AESGCM, reference: KeyReference, item: SealItem, random: byt
     return Content(state=SEALED, key_reference=reference, ciphertext=ciphertext, digest=digest)
 
 
-def _opened(event: Draft, closed: str | None, key: bytes | None) -> Opened | ContentUnavailable | None:
+def _opened(event: Draft, opener: AESGCM | str | None) -> Opened | ContentUnavailable | None:
     content = event.content
     if content.state == NONE:
         return None
-    code = OMITTED_CODE if content.state == OMITTED else closed
-    if code is not None or key is None or content.ciphertext is None or content.digest is None:
-        return ContentUnavailable(f"content of {event.event_id}", code=code or UNREADABLE)
+    if not isinstance(opener, AESGCM) or content.ciphertext is None or content.digest is None:
+        code = OMITTED_CODE if content.state == OMITTED else opener if isinstance(opener, str) else UNREADABLE
+        return ContentUnavailable(f"content of {event.event_id}", code=code)
     aad = content_aad(event.workspace_id, event.session_id, event.event_id)
     try:
-        return open_salted(key, aad=aad, ciphertext=content.ciphertext, digest=content.digest)
+        return _opened_bytes(opener, aad, content.ciphertext, content.digest)
     except ContentUnavailable as error:
         return ContentUnavailable(f"content of {event.event_id}: {error.detail}", code=error.code)
 

@@ -37,8 +37,8 @@ class Record(NamedTuple):
 
 
 def record_of(message: Message) -> Record:
-    topic, partition, offset = place_of(message)
-    return Record(topic, partition, offset, message.key(), message.value(), message.timestamp()[1])
+    """What is no error has a place."""
+    return Record(message.topic(), message.partition(), message.offset(), message.key(), message.value(), message.timestamp()[1])  # type: ignore[arg-type]
 
 
 def place_of(message: Message) -> tuple[str, int, int]:
@@ -55,14 +55,22 @@ def taken(messages: Iterable[Message], positions: dict[Place, int], doing: str, 
 
     Raises StreamsError, unless it is a broker that is away (the client goes on trying) or a code among `ignored`.
     """
-    records = []
+    records: list[Record] = []
+    last: Record | None = None
     for message in messages:
         error = message.error()
         if error is None:
             record = record_of(message)
+            # Once a run of records of one place, not once a record.
+            if last is not None and (last.partition != record.partition or last.topic != record.topic):
+                positions[(last.topic, last.partition)] = last.offset + 1
+            last = record
             records.append(record)
-            positions[(record.topic, record.partition)] = record.offset + 1
-        elif error.code() == KafkaError._PARTITION_EOF:
+            continue
+        if last is not None:
+            positions[(last.topic, last.partition)] = last.offset + 1
+            last = None
+        if error.code() == KafkaError._PARTITION_EOF:
             # Its offset lies behind control and aborted records that are never handed out.
             topic, partition, offset = place_of(message)
             positions[(topic, partition)] = offset
@@ -70,6 +78,8 @@ def taken(messages: Iterable[Message], positions: dict[Place, int], doing: str, 
             translated = translate(error, doing)
             if not isinstance(translated, BrokerUnavailable):
                 raise translated
+    if last is not None:
+        positions[(last.topic, last.partition)] = last.offset + 1
     return records
 
 

@@ -25,7 +25,7 @@ from streams.log.shapes.commands import read_command, write_command
 from streams.log.shapes.drafts import read_draft, write_draft
 from streams.log.shapes.events import read_event
 from streams.log.shapes.families import Family
-from streams.log.shapes.outcomes import written_outcomes
+from streams.log.shapes.outcomes import told, written_batch
 from streams.session import vocabulary
 from streams.session.commands import Command, Kind, Report
 from streams.session.dead_letters import DeadLetter
@@ -364,7 +364,12 @@ class _OutcomeBatch(Struct, frozen=True):
 
 def encode_outcomes(reply_to: str, outcomes: Sequence[Outcome]) -> bytes:
     """What commands of one asking process led to, as one value."""
-    return codec.header("outcomes") + written_outcomes(reply_to, outcomes)
+    return encode_addressed(reply_to, [told(outcome).addressed(outcome) for outcome in outcomes])
+
+
+def encode_addressed(reply_to: str, outcomes: Sequence[bytes]) -> bytes:
+    """As `encode_outcomes`, of outcomes that are written already (`shapes.outcomes.Told.addressed`)."""
+    return codec.header("outcomes") + written_batch(reply_to, outcomes)
 
 
 @_reads

@@ -14,6 +14,7 @@ the process; the log says at the next start what happened.
 
 import functools
 import threading
+import time
 from contextlib import ExitStack
 from itertools import groupby
 
@@ -61,11 +62,14 @@ class Loop:
         crash: Crash | None = None,
         observer: Observer | None = None,
         client_id: str | None = None,
+        pace_s: float = 0.0,
     ) -> None:
         """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there, `Misconfigured`
         where a process of this instance still runs on this data folder.
 
         `client_id` is what the group shows of this member (`streams.log.owners`), for those who read its stores.
+        `pace_s`: the least time from one transaction to the next, for a handler whose answers nobody waits for: what arrives
+        meanwhile shares one, and its broker has more of itself left for those who wait.
         """
         self._settings, self._log, self._handler, self._stop = settings, log, handler, stop
         self._crash = crash or NoCrash()
@@ -76,6 +80,7 @@ class Loop:
         self._changelog_id = log.topic_id(handler.changelog)
         self._producer = log.transactions(handler.role)
         self._producer.initialise()
+        self._pace_s, self._not_before = pace_s, 0.0
         self._stores: dict[int, Store] = {}
         self._restores: dict[int, Restore] = {}
         self._waiting: set[int] = set()
@@ -97,8 +102,13 @@ class Loop:
     def step(self, wait_s: float = 0.1) -> int:
         """One piece of restore, or one transaction of what arrives within `wait_s`; returns how many records it decided."""
         self._advance_restores()
+        if self._not_before:
+            self._stop.wait(max(0.0, self._not_before - time.monotonic()))
+            self._not_before = 0.0
         records = self._consumer.read(_MAX_BATCH, 0 if self._waiting or self._restores else wait_s)
         decided = self._transact(records) if records else 0
+        if decided and self._pace_s:
+            self._not_before = time.monotonic() + self._pace_s
         self._tell_positions()
         return decided
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from streams.log.reader import Place, Record
 from streams.log.transaction import KeyedValue
-from streams.store.store import Store
+from streams.store.table import Reads
 
 
 class Output(NamedTuple):
@@ -24,7 +24,7 @@ class Output(NamedTuple):
 class Step:
     """`now` is in microseconds since the epoch, one for the whole step; `owned_since` is when this process took the partition over."""
 
-    def __init__(self, partition: int, store: Store, records: list[Record], now: int, owned_since: int) -> None:
+    def __init__(self, partition: int, store: Reads, records: list[Record], now: int, owned_since: int) -> None:
         self.partition = partition
         self.records = records
         self.now = now

@@ -53,6 +53,11 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
 class Work:
     """`Items`, as the command has changed them. Times in microseconds since the epoch, UTC."""
 
+    __slots__ = (
+        "_changed", "_command_offset", "_days", "_drafts", "_first", "_items", "_known", "_made", "_moved_runs", "_origins", "_sequence",
+        "_took_over_at", "accepted_at", "command", "event_id", "header", "index", "reported", "told",
+    )  # fmt: skip
+
     def __init__(self, items: Items, command: Command, now: int, command_offset: int, took_over_at: int) -> None:
         self.command = command
         self.header = session_of(items)

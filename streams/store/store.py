@@ -268,13 +268,13 @@ class _Scan:
         return self
 
     def __next__(self) -> Pair:
-        rows = self._rows
-        if rows is None:
+        if self._rows is None:
             raise NotOwner(f"store {self._path} was closed under a scan")
         try:
-            key, value = next(rows)
+            # No local name: what an error's frames hold would keep RocksDB's lock.
+            key, value = next(self._rows)
             if key == self._above:
-                key, value = next(rows)
+                key, value = next(self._rows)
         except StopIteration:
             raise StoreUnusable("torn: a scan ended at a damaged block") from None
         except Exception as error:

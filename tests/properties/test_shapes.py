@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from schemas import codec, primitives
 from streams.authority import encoding
-from streams.errors import RecordUnreadable
+from streams.errors import RecordUnreadable, StoreUnusable
 from streams.log import record
 from streams.log.shapes.commands import read_command
 from streams.log.shapes.drafts import read_draft, write_draft
 from streams.log.shapes.events import read_event
+from streams.log.shapes.outcomes import told
 from streams.session.commands import Command
 from streams.session.events import Draft
 from streams.session.items import SessionState, to_record
@@ -149,7 +150,7 @@ def test_outcomes_are_written_as_the_codec_does(reply_to: str, batch: list[Outco
     assert record.encode_outcomes(reply_to, batch) == expected
     for outcome in batch:
         recorded = {k: v for k, v in outcome_record(outcome).items() if k not in ("command_id", "correlation", "repeated")}
-        assert encoding.encode_recorded(outcome) == codec.encode("state/recorded-outcome", recorded)
+        assert encoding.encode_recorded(told(outcome)) == codec.encode("state/recorded-outcome", recorded)
 
 
 words = st.sampled_from(["open", "closed", "live", "imported", "standard", "zdr"])
@@ -164,6 +165,24 @@ headers = st.builds(
 @given(headers)
 def test_a_sessions_header_is_written_as_the_codec_does(header: SessionState) -> None:
     assert encoding.encode_state("session", header) == codec.encode("state/session", to_record(header))
+
+
+chunks = st.builds(
+    encoding.encode_chunk, longs, st.lists(st.tuples(st.binary(min_size=16, max_size=16), digests, st.binary(max_size=200)), max_size=5)
+)
+
+
+@many
+@given(st.one_of(chunks, damaged(chunks)))
+def test_a_chunk_is_read_as_the_codec_reads_it_or_refused_as_it_refuses(value: bytes) -> None:
+    try:
+        read = codec.decode_as("state/outcome-chunk", value)
+    except codec.Undecodable:
+        with pytest.raises(StoreUnusable):
+            encoding.decode_chunk(value)
+        return
+    rows = [(row["command_id"], row["request_digest"], row["outcome"]) for row in read["entries"]]
+    assert encoding.decode_chunk(value) == (read["decided_at"], rows)
 
 
 @modest

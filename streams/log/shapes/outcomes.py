@@ -1,31 +1,36 @@
 """Outcomes: as they are told to who asked, and as they are remembered. The two have most of their bytes in common."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from schemas.primitives import long_bytes, long_text, text_bytes
 from streams.session.outcomes import Grant, Outcome
 
 
-def written_outcomes(reply_to: str, outcomes: Sequence[Outcome]) -> bytes:
-    """The body of an OutcomeBatch."""
-    parts = [text_bytes(reply_to)]
-    if outcomes:
-        parts.append(long_bytes(len(outcomes)))
-        for outcome in outcomes:
-            parts += (
-                text_bytes(outcome.command_id),
-                long_bytes(outcome.correlation),
-                _told(outcome),
-                b"\x01" if outcome.repeated else b"\x00",
-                _granted(outcome),
-            )
-    parts.append(b"\x00")
-    return b"".join(parts)
+class Told(NamedTuple):
+    """The bytes of an outcome that do not depend on whom it is told: from `session_id` to `decided_at`, and from `grant` on."""
+
+    before: bytes
+    after: bytes
+
+    def recorded(self) -> bytes:
+        """The body of a RecordedOutcome."""
+        return self.before + self.after
+
+    def addressed(self, outcome: Outcome) -> bytes:
+        """An Outcome as an item of an OutcomeBatch."""
+        repeated = b"\x01" if outcome.repeated else b"\x00"
+        return b"".join((text_bytes(outcome.command_id), long_bytes(outcome.correlation), self.before, repeated, self.after))
 
 
-def written_recorded(outcome: Outcome) -> bytes:
-    """The body of a RecordedOutcome."""
-    return _told(outcome) + _granted(outcome)
+def told(outcome: Outcome) -> Told:
+    return Told(_told(outcome), _granted(outcome))
+
+
+def written_batch(reply_to: str, addressed: Sequence[bytes]) -> bytes:
+    """The body of an OutcomeBatch of these items."""
+    count = [long_bytes(len(addressed))] if addressed else []
+    return b"".join((text_bytes(reply_to), *count, *addressed, b"\x00"))
 
 
 def _told(outcome: Outcome) -> bytes:

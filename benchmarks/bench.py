@@ -45,6 +45,8 @@ class Options:
     events: int = 200_000
     """Decided by the authority in each of its lines."""
     restored_sessions: int = 100_000
+    store_sessions: int = 200_000
+    """In the store whose rows are read and written one by one."""
     rows: tuple[int, ...] = (1000,)
     """Sessions in the tables that point reads go to; each number is measured."""
     load_s: float = 8.0
@@ -53,8 +55,8 @@ class Options:
     def quick(self) -> "Options":
         """A look whether everything works; too short for figures."""
         return replace(
-            self, raw_records=10_000, raw_transactions=30, sessions=200, events=5_000, restored_sessions=1000, rows=(100,),
-            load_s=1.0, warm_s=0.3,
+            self, raw_records=10_000, raw_transactions=30, sessions=200, events=5_000, restored_sessions=1000, store_sessions=5000,
+            rows=(100,), load_s=1.0, warm_s=0.3,
         )  # fmt: skip
 
 

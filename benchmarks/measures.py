@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import append, authority, limits, reads, restore
+from benchmarks import append, authority, limits, reads, restore, store
 from benchmarks.bench import Bench
 from benchmarks.results import Result
 
@@ -21,6 +21,7 @@ class Measure:
 MEASURES: Final = {
     "limits": Measure(limits.measure, (), "raw produce, raw consume, one raw transaction"),
     "authority": Measure(authority.measure, ("limits",), "events a second through one authority, straight through Kafka"),
+    "store": Measure(store.measure, (), "what a row costs in the local store, by thread time"),
     "restore": Measure(restore.measure, (), "an authority's state from its changelog"),
     "append": Measure(append.single, ("limits",), "single appends over HTTP: latency and requests a second at 1, 16, 64, 256 callers"),
     "batch": Measure(append.batches, ("limits", "authority"), "NDJSON batches of 500 over HTTP, 4 callers"),

@@ -15,6 +15,8 @@ from benchmarks.peers import restore, run
 from benchmarks.peers.engines import ENGINES, chosen
 from benchmarks.peers.source import Source, filled
 from benchmarks.results import Result, ratio
+from connectors.cli.console import INTERRUPTED
+from connectors.cli.interrupts import Stopped, raising
 
 _RESULTS: Final = Path("build") / "bench-peers.json"
 _RESTORE: Final = "restore"
@@ -27,6 +29,18 @@ def main(arguments: list[str] | None = None) -> int:
     rest = [name for name in wanted if name != _RESTORE]
     names = chosen(rest) if rest or not wanted else []
     print(machine.described(), flush=True)
+    try:
+        # A signal unwinds what is open: processes, topics, and folders of gigabytes.
+        with raising(lambda: None):
+            runs = _measured(asked, names, restoring)
+    except Stopped:
+        return INTERRUPTED
+    print(results.table(results.summarise(runs)))
+    _say(f"written to {asked.json}")
+    return 0
+
+
+def _measured(asked: argparse.Namespace, names: list[str], restoring: bool) -> list[list[Result]]:
     runs: list[list[Result]] = []
     with opened(Options(), _say) as bench:
         sources = _Sources(bench, asked)
@@ -40,9 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
                 _say(f"run {number} of {asked.runs}: {_RESTORE}  (load {os.getloadavg()[0]:.1f})")
                 for result in restore.measure(bench, asked.restored_keys):
                     _keep(runs, result, asked.json)
-    print(results.table(results.summarise(runs)))
-    _say(f"written to {asked.json}")
-    return 0
+    return runs
 
 
 class _Sources:

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
 from streams.custody.keyring import SecretRef
-from streams.custody.sealing import EXPIRED, UNREADABLE, Sealer, day_end_us, length_prefixed, open_bytes, seal_bytes
+from streams.custody.sealed_bytes import UNREADABLE, length_prefixed, open_bytes, seal_bytes
+from streams.custody.sealing import EXPIRED, Sealer, day_end_us
 from streams.errors import ContentUnavailable
 from streams.session.dead_letters import DeadLetter
 

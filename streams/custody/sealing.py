@@ -1,10 +1,4 @@
-"""JSON text into sealed content and back; the exact bytes stand in the functions, the keys come from the keyring.
-
-    plaintext  = 0x01 | flags (bit 0: zstd) | salt (16) | JSON text, compressed where that helps
-    ciphertext = nonce (12) | AES-256-GCM(content key, plaintext, associated data)
-    digest     = SHA-256(salt | JSON text uncompressed)
-    content key     = HKDF-SHA-256(subject's secret | session's secret | day's secret); destroying one shreds the content
-    associated data = workspace, session, event, field, each with its length in front: the bytes open nowhere else
+"""JSON text into sealed content and back. The bytes are those of `sealed_bytes`, the keys come from the keyring.
 
 - Sealing creates secrets, durable before the content is returned: what is acknowledged can be opened after a power cut.
 - The JSON text is kept byte for byte and is not parsed here; the edge has checked it.
@@ -14,112 +8,49 @@
 The edge seals; reads that may, open. The authority never opens.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from functools import lru_cache
 from typing import Final
 
-from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
 from streams.clock import boottime_s, now_us
 from streams.custody.cache import BoundedCache, ElapsedClock
-from streams.custody.compression import compressed, decompressed
 from streams.custody.keyring import Keyring, SecretRef
+from streams.custody.sealed_bytes import (
+    NONCE_BYTES,
+    SALT_BYTES,
+    UNREADABLE,
+    Opened,
+    content_aad,
+    content_key,
+    open_bytes,
+    open_salted,
+    opened_with,
+    seal_bytes,
+    sealed_with,
+)  # fmt: skip
 from streams.errors import ContentUnavailable, Invalid
 from streams.session.events import NONE, OMITTED, SEALED, Content, Draft, KeyReference
 
-CONTENT_FIELD: Final = "content"
+__all__ = [
+    "CONTENT_BYTES_MAX", "ERASED", "EXPIRED", "OMITTED_CODE", "UNREADABLE", "NotAtHand", "Opened", "SealItem", "Sealer",
+    "content_aad", "content_expiry_day", "content_key", "day_end_us", "open_bytes", "open_salted", "seal_bytes",
+]  # fmt: skip
+
 CONTENT_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of JSON text in one event, before compression, so that the limit does not depend on how well a text compresses."""
 
 ERASED: Final = "content.erased"
 EXPIRED: Final = "content.expired"
 OMITTED_CODE: Final = "content.omitted"
-UNREADABLE: Final = "content.unreadable"
 
-_KEY_INFO: Final = b"session-streams/content/v1"
-_VERSION: Final = 1
-_ZSTD_FLAG: Final = 1
-_NONCE_BYTES: Final = 12
-_SALT_BYTES: Final = 16
-_HEAD_BYTES: Final = 2 + _SALT_BYTES
-_RANDOM_BYTES: Final = _NONCE_BYTES + _SALT_BYTES
-_TAG_BYTES: Final = 16
-_COMPRESS_FROM_BYTES: Final = 256
-"""Below this zstd saves less than it costs."""
+_RANDOM_BYTES: Final = NONCE_BYTES + SALT_BYTES
 _DAY_US: Final = 86_400_000_000
 _FIRST_DAY: Final = date(1970, 1, 1)
-
-
-def length_prefixed(part: bytes) -> bytes:
-    return len(part).to_bytes(4, "big") + part
-
-
-def content_key(subject_secret: bytes, session_secret: bytes, day_secret: bytes) -> bytes:
-    """32 bytes from three secrets of 32. Without a subject pass the session's secret in the subject's place too."""
-    secret = subject_secret + session_secret + day_secret
-    return HKDF(algorithm=SHA256(), length=32, salt=None, info=_KEY_INFO).derive(secret)
-
-
-def content_aad(workspace_id: str, session_id: str, event_id: str, field: str = CONTENT_FIELD) -> bytes:
-    """The associated data that binds a ciphertext to its place."""
-    return b"".join((_aad_of(workspace_id, session_id), length_prefixed(event_id.encode()), length_prefixed(field.encode())))
-
-
-@lru_cache(4096)
-def _aad_of(workspace_id: str, session_id: str) -> bytes:
-    return length_prefixed(workspace_id.encode()) + length_prefixed(session_id.encode())
-
-
-def seal_bytes(key: bytes, *, aad: bytes, nonce: bytes, salt: bytes, json_text: bytes, compress: bool = True) -> tuple[bytes, bytes]:
-    """(ciphertext, digest). `nonce` (12 bytes) and `salt` (16 bytes) must be random and fresh; compresses only where shorter."""
-    return _sealed_bytes(AESGCM(key), aad, nonce, salt, json_text, compress)
-
-
-def _sealed_bytes(cipher: AESGCM, aad: bytes, nonce: bytes, salt: bytes, json_text: bytes, compress: bool = True) -> tuple[bytes, bytes]:
-    flags, body = 0, json_text
-    if compress and len(json_text) >= _COMPRESS_FROM_BYTES:
-        shorter = compressed(json_text)
-        if len(shorter) < len(json_text):
-            flags, body = _ZSTD_FLAG, shorter
-    plaintext = b"".join((bytes((_VERSION, flags)), salt, body))
-    return nonce + cipher.encrypt(nonce, plaintext, aad), hashlib.sha256(salt + json_text).digest()
-
-
-def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> bytes:
-    """The JSON text, byte for byte. Raises `ContentUnavailable` (content.unreadable) where one bit differs from what was sealed."""
-    return open_salted(key, aad=aad, ciphertext=ciphertext, digest=digest).json_text
-
-
-def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> "Opened":
-    """As `open_bytes`, with the salt."""
-    return _opened_bytes(AESGCM(key), aad, ciphertext, digest)
-
-
-def _opened_bytes(cipher: AESGCM, aad: bytes, ciphertext: bytes, digest: bytes) -> "Opened":
-    if len(ciphertext) < _NONCE_BYTES + _HEAD_BYTES + _TAG_BYTES:
-        raise ContentUnavailable("sealed bytes: too short", code=UNREADABLE)
-    try:
-        plaintext = cipher.decrypt(ciphertext[:_NONCE_BYTES], ciphertext[_NONCE_BYTES:], aad)
-    except InvalidTag:
-        raise ContentUnavailable("sealed bytes: altered, moved, or sealed with another key", code=UNREADABLE) from None
-    version, flags = plaintext[0], plaintext[1]
-    if version != _VERSION or flags & ~_ZSTD_FLAG:
-        raise ContentUnavailable(f"sealed bytes: version {version}, flags {flags} are not known here", code=UNREADABLE)
-    salt, body = plaintext[2:_HEAD_BYTES], plaintext[_HEAD_BYTES:]
-    try:
-        json_text = decompressed(body) if flags & _ZSTD_FLAG else body
-    except ValueError as error:
-        raise ContentUnavailable(f"sealed bytes: {error}", code=UNREADABLE) from None
-    if hashlib.sha256(salt + json_text).digest() != digest:
-        raise ContentUnavailable("sealed bytes: another digest than the event shows", code=UNREADABLE)
-    return Opened(salt, json_text)
 
 
 def content_expiry_day(now_us: int, window_days: int) -> str:
@@ -155,13 +86,6 @@ class SealItem(Struct, frozen=True, gc=False, kw_only=True):
     event_id: str
     subject_id: str | None
     expiry_day: str
-    json_text: bytes
-
-
-class Opened(Struct, frozen=True):
-    """A JSON text and the salt that stood in front of it: who is shown both can compute the event's digest, without any key."""
-
-    salt: bytes
     json_text: bytes
 
 
@@ -347,11 +271,11 @@ def _cipher(subject_secret: bytes, session_secret: bytes, day_secret: bytes) -> 
 
 
 def _sealed(cipher: AESGCM, reference: KeyReference, item: SealItem, random: bytes) -> Content:
-    ciphertext, digest = _sealed_bytes(
+    ciphertext, digest = sealed_with(
         cipher,
         content_aad(item.workspace_id, item.session_id, item.event_id),
-        random[:_NONCE_BYTES],
-        random[_NONCE_BYTES:],
+        random[:NONCE_BYTES],
+        random[NONCE_BYTES:],
         item.json_text,
     )
     return Content(state=SEALED, key_reference=reference, ciphertext=ciphertext, digest=digest)
@@ -366,7 +290,7 @@ def _opened(event: Draft, opener: AESGCM | str | None) -> Opened | ContentUnavai
         return ContentUnavailable(f"content of {event.event_id}", code=code)
     aad = content_aad(event.workspace_id, event.session_id, event.event_id)
     try:
-        return _opened_bytes(opener, aad, content.ciphertext, content.digest)
+        return opened_with(opener, aad, content.ciphertext, content.digest)
     except ContentUnavailable as error:
         return ContentUnavailable(f"content of {event.event_id}: {error.detail}", code=error.code)
 

@@ -218,6 +218,7 @@ class _OpenLoad(_Load):
                 at += random.expovariate(self._task.per_s)
         left = len(self.due)
         self.due.clear()
+        self.ends = 0.0  # whoever is answered from now on is done, though the last arrival may have been before the end
         for connection in self._free:
             connection.finish()
         return left

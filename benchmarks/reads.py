@@ -48,15 +48,16 @@ def measure(bench: Bench) -> Iterator[Result]:
 
 
 def _measured(bench: Bench, installation: Installation, rows: int) -> Iterator[Result]:
-    transcripts = installation.create_sessions(min(_TRANSCRIPTS, rows))
+    sessions = _filled(installation, rows)
+    bench.say(f"point reads: waiting until {rows} rows are in the tables")
+    _catch_up(installation, sessions)
+    transcripts = sessions[:_TRANSCRIPTS]
     chars = content_chars_of(bench.options.event_bytes)
     written = Task(
         **installation.gateway(), kind="batch", connections=4, sessions=transcripts, content_chars=chars, lines=_PAGE,
         requests=len(transcripts),
     )  # fmt: skip
     installation.load(written)
-    sessions = transcripts + _filled(installation, rows - len(transcripts))
-    bench.say(f"point reads: waiting until {rows} rows are in the tables")
     _catch_up(installation, sessions)
     asked = Random(1).sample(sessions, min(_ASKED, len(sessions)))
     at = "" if rows <= 1000 else f"_at_{rows}_rows"

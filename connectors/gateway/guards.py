@@ -10,8 +10,8 @@ from streams.errors import Overloaded, Retriable
 _LOOK_S: Final = 0.2
 _FIRST: Final = 512
 """Let in at once before anything is known of what comes through."""
-_LEAST: Final = 16
-"""Let in at once however slow all is."""
+_LEAST: Final = 256
+"""Let in at once however slow all is: few callers on a slow machine are no overload."""
 
 
 class RateLimit:
@@ -54,7 +54,8 @@ class Admission(Budget):
 
     While commands come through, `_LOOK_S` at a time is looked at. Where even the quickest took longer than the patience, as
     many may be under way as come through in that time at the rate seen; where not, and callers were refused, a few more.
-    Whoever is let in therefore waits about as long as the patience at most, however many ask; the others are told at once.
+    Whoever is let in therefore waits about as long as the patience (or for `_LEAST` others), however many ask; the others are
+    told at once.
     """
 
     def __init__(self, limit: int, what: str, *, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -130,12 +130,12 @@ class Loop:
         records.sort(key=lambda record: record.partition)  # stable: offsets of a partition stay in order
         now = now_us()
         steps = [
-            Step(partition, self._stores[partition], list(of), now, self._owned_since[partition])
+            Step(partition, self._stores[partition], list(of), now, self._owned_since[partition], self._send)
             for partition, of in groupby(records, lambda record: record.partition)
         ]
         offsets: dict[int, int] = {}
         try:
-            # 1. Decide, on overlays, and produce: what one partition's step made is on its way while the next is decided.
+            # 1. Decide, on overlays, and produce: what has been decided is on its way while the next is.
             self._producer.begin()
             self._crash.reached(CrashPoint.AFTER_BEGIN)
             for step in steps:
@@ -185,8 +185,7 @@ class Loop:
             raise _StoreDamaged(step.partition, unusable) from unusable
 
     def _produce(self, step: Step, offsets: dict[int, int]) -> None:
-        for (topic, partition), records in step.outputs_by_place().items():
-            self._producer.produce_many(topic, partition, records)
+        self._send(step)
         changes = list(step.changelog.items())
         if changes:
             self._producer.produce_many(self._handler.changelog, step.partition, changes[:-1])
@@ -194,6 +193,10 @@ class Loop:
             # Offsets of a partition grow, so the last one's tells how far the changelog has come.
             noted = functools.partial(_note, offsets, step.partition)
             self._producer.produce(self._handler.changelog, step.partition, key, value, noted)
+
+    def _send(self, step: Step) -> None:
+        for (topic, partition), records in step.taken_outputs().items():
+            self._producer.produce_many(topic, partition, records)
 
     def _write(self, step: Step, next_input: int, next_changelog: int | None) -> None:
         offsets = {INPUT: next_input, WRITTEN_AT_MS: step.now // 1000}

@@ -62,8 +62,7 @@ class Restore:
         self._first = start
         self._clock, self._records = clock, 0
         self._begun_s = self._reported_s = clock()
-        self._filling = self._end - start >= fill_from
-        if self._filling:
+        if self._end - start >= fill_from:
             store.begin_filling()
         self._reader = log.reader(handler.role, {place: start})
 
@@ -95,8 +94,7 @@ class Restore:
         finished = self._finished()
         if finished:
             self._write([], whole=True)
-            if self._filling:
-                self._store.end_filling()
+            self._store.end_filling()
         self._report(finished)
         return finished
 

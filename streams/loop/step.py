@@ -4,12 +4,16 @@ Nothing here is visible to anyone before the commit, and nothing survives an abo
 partition's store, records to a list.
 """
 
+from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streams.log.reader import Place, Record
 from streams.log.transaction import KeyedValue
 from streams.store.table import Reads
+
+_SENT_AT_ONCE: Final = 500
+"""Outputs."""
 
 
 class Output(NamedTuple):
@@ -22,9 +26,20 @@ class Output(NamedTuple):
 
 
 class Step:
-    """`now` is in microseconds since the epoch, one for the whole step; `owned_since` is when this process took the partition over."""
+    """`now` is in microseconds since the epoch, one for the whole step; `owned_since` is when this process took the partition over.
 
-    def __init__(self, partition: int, store: Reads, records: list[Record], now: int, owned_since: int) -> None:
+    `send`, where given, gets outputs while the step is at work still: they are on their way while the next are made.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        store: Reads,
+        records: list[Record],
+        now: int,
+        owned_since: int,
+        send: "Callable[[Step], None] | None" = None,
+    ) -> None:
         self.partition = partition
         self.records = records
         self.now = now
@@ -34,7 +49,7 @@ class Step:
         """Goes to the changelog and, after the commit, to the store."""
         self.local: dict[bytes, bytes | None] = {}
         """Goes to the store only: indexes that a restore makes again from the changelog."""
-        self._store = store
+        self._store, self._send = store, send
 
     def get(self, key: bytes) -> bytes | None:
         if key in self.changelog:
@@ -64,13 +79,16 @@ class Step:
 
     def produce(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:
         self.outputs.append(Output(topic, partition, key, value))
+        if self._send is not None and len(self.outputs) >= _SENT_AT_ONCE:
+            self._send(self)
 
-    def outputs_by_place(self) -> dict[Place, list[KeyedValue]]:
-        """Topic and partition -> what goes there, in order."""
+    def taken_outputs(self) -> dict[Place, list[KeyedValue]]:
+        """Topic and partition -> what goes there, in order; the step has them no longer."""
         found: dict[Place, list[KeyedValue]] = {}
         for topic, partition, key, value in self.outputs:
             place = (topic, partition)
             if place not in found:
                 found[place] = []
             found[place].append((key, value))
+        self.outputs.clear()
         return found

@@ -59,7 +59,7 @@ class Store:
         self.identity = identity
         self._db = db
         self._memory = memory
-        self._written = WriteOptions()
+        self._written, self._filling = WriteOptions(), False
         self._scans: dict[_Scan, int] = {}
         self._closing = False
         self._lock = threading.Lock()
@@ -172,17 +172,20 @@ class Store:
         """
         self._reopen(self._memory.filling_options())
         # Without the log: a memtable goes to its file whole, and older ones first, so the files are a past state of the store.
+        self._filling = True
         self._written.disable_wal = True  # type: ignore[method-assign, assignment]  # its stub calls it a method
 
     def end_filling(self) -> None:
-        """What was written is durable. Raises as `write`."""
+        """What was written is durable; nothing to do where nothing was begun. Raises as `write`."""
+        if not self._filling:
+            return
         try:
             # Before any write that is logged: that one would survive a kill, and its offsets tell of rows that did not.
             self._db.flush()
         except Exception as error:
             _raise(error, self.path)
         self._reopen(self._memory.options())
-        self._written = WriteOptions()
+        self._written, self._filling = WriteOptions(), False
 
     def _reopen(self, options: Options) -> None:
         with self._lock:

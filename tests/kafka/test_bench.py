@@ -26,6 +26,10 @@ PLAIN = {
     "point_read_session_requests_per_s",
     "point_read_page_requests_per_s",
     "owner_read_session_requests_per_s",
+    "owner_read_page_requests_per_s",
+    "store_fill_us",
+    "store_write_us",
+    "store_get_many_absent_us",
 }
 
 

@@ -1,5 +1,6 @@
 """A restore goes in batches, says how far it is, and makes the same store whether that is opened for filling or not."""
 
+import shutil
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
@@ -73,3 +74,26 @@ def test_a_store_that_is_filled_ends_as_any_other(log: SimulatedLog, store: Stor
     last: dict[int, int] = {number % 9000: number for number in range(RECORDS)}
     with store.scan(b"") as rows:
         assert dict(rows) == {b"%d" % key: b"value %d" % number for key, number in last.items() if number % 7}
+
+
+def test_a_restore_that_is_killed_while_it_fills_is_taken_up_where_the_store_says(store: Store, tmp_path: Path) -> None:
+    """The store's files are copied after each batch, as a kill there would leave them; each copy is restored to the same end."""
+    cluster = Cluster(partitions=1)
+    for number in range(40_000):
+        cluster.append(("changelog", 0), b"%d" % (number % 30_000), b"%d" % number * 300)
+    log = SimulatedLog(cluster, "0")
+    restore, copies = Restore(log, Plain(), 0, store, NoCrash(), fill_from=0), []
+    while not restore.step(0):
+        copies.append((store.offsets()[CHANGELOG], tmp_path / f"killed-{len(copies)}"))
+        shutil.copytree(store.path, copies[-1][1])
+    begun = []
+    for written, path in copies:
+        copy = Store.open(path, store.identity)
+        begun.append(copy.offsets().get(CHANGELOG, 0))
+        assert begun[-1] <= written
+        again = Restore(log, Plain(), 0, copy, NoCrash(), fill_from=0)
+        while not again.step(0):
+            """To the end."""
+        assert copy.digest() == store.digest()
+        copy.close()
+    assert 0 < begun[-1] < copies[-1][0], begun

@@ -29,6 +29,7 @@ _ALLOCATIONS: Final = 50_000
 
 def look_rarely() -> None:
     """Has the garbage collector leave alone what the process has loaded, and look seldom at what it makes."""
+    gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS, 20, 20)
 

@@ -16,7 +16,7 @@ import structlog
 
 from streams.authority import repeats
 from streams.authority.encoding import Entry
-from streams.authority.items import HotSessions, SessionItems
+from streams.authority.items import HotSessions, SessionItems, state_key
 from streams.custody.dead_letters import Address, Letter, dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import RecordUnreadable
@@ -40,7 +40,7 @@ from streams.session import chain
 from streams.session.commands import Command
 from streams.session.decide import AUTHORITY, Decision, decide
 from streams.session.ids import is_id
-from streams.session.items import SessionState
+from streams.session.items import HEADER, SessionState
 from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
 from streams.settings import Settings
 from streams.store.table import Put
@@ -78,6 +78,7 @@ class SessionAuthority:
         for start in range(0, len(step.records), _AT_ONCE):
             commands = [read for record in step.records[start : start + _AT_ONCE] if (read := self._read(step, record)) is not None]
             recorded = repeats.lookup(step, [each.command.command_id for each in commands])
+            batch.meet([each.command.session_id for each in commands])
             for each, known in zip(commands, recorded, strict=True):
                 self._decide(batch, each, known)
         batch.finish(self._outcomes)
@@ -188,6 +189,17 @@ class _Batch:
         self._items: dict[str, SessionItems] = {}
         self._decided: list[Entry] = []
         self._answers: dict[str, list[bytes]] = {}
+
+    def meet(self, session_ids: list[str]) -> None:
+        """Reads the headers of those that are not at work yet, in one call of the store."""
+        new = []
+        for session_id in session_ids:
+            if session_id not in self._items and not self._hot.holds(session_id, self.step.partition):
+                self.items_of(session_id)
+                new.append(session_id)
+        if new:
+            for session_id, value in zip(new, self.step.get_many([state_key(session_id, *HEADER) for session_id in new]), strict=True):
+                self._items[session_id].read(HEADER, value)
 
     def items_of(self, session_id: str) -> SessionItems:
         items = self._items.get(session_id)

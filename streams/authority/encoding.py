@@ -1,15 +1,17 @@
 """The authority's state <-> bytes: `schemas/state/`. What cannot be read here makes the store unusable.
 
-A session's header, an outcome and a chunk of outcomes are written with every command, and so without fastavro: see
-`schemas.primitives`. Everything else is, and everything is read by it.
+A session's header, an outcome and a chunk of outcomes pass with every command, and so without fastavro (see
+`schemas.primitives`); everything else goes through the codec, and so does what of them is not as it is written here.
 """
 
+import re
 from typing import Any, Final
 
 from schemas import codec
-from schemas.primitives import long_at, long_bytes, long_text, sized, text
+from schemas.primitives import long_at, long_bytes, long_of, long_text, sized, text
 from streams.errors import StoreUnusable
 from streams.log.shapes.outcomes import Told
+from streams.log.shapes.patterns import A_LONG, SESSION, SUBJECT, WORKSPACE, optional
 from streams.session.items import KINDS, Item, SessionState, from_record, to_record
 from streams.session.outcomes import Grant, Outcome
 
@@ -20,6 +22,14 @@ _CHUNK: Final = "state/outcome-chunk"
 _RECORDED: Final = "state/recorded-outcome"
 _ID_SIZE, _DIGEST_SIZE = 2 * 16, 2 * 32
 """As Avro writes them."""
+
+_WORD: Final = r"([\x02-\x7e][a-z_]+)"
+"""With its length in front."""
+_SHAPE: Final = re.compile(
+    f"{SESSION}{WORKSPACE}{optional(SUBJECT)}{_WORD * 3}{A_LONG * 3}@(.{{32}}){A_LONG * 2}",
+    re.DOTALL,
+)
+"""Of a header whose events are chained."""
 
 Entry = tuple[bytes, bytes, bytes]
 """Command id (16 bytes), request digest, encoded outcome."""
@@ -33,7 +43,8 @@ def encode_state(kind: str, item: Item) -> bytes:
 
 def decode_state(kind: str, value: bytes) -> Item:
     """Raises `StoreUnusable`."""
-    return from_record(kind, _decoded(_SUBJECTS[kind], value))
+    header = _read_header(value) if kind == "session" else None
+    return from_record(kind, _decoded(_SUBJECTS[kind], value)) if header is None else header
 
 
 def encode_chunk(decided_at: int, entries: list[Entry]) -> bytes:
@@ -103,6 +114,28 @@ def encode_header(prefix: bytes, session: SessionState) -> bytes:
     """`encode_state` of a header whose `header_prefix` is known."""
     moved = f"{long_text(session.last_accepted_at)}{long_text(session.last_command_offset)}".encode("latin-1")
     return b"".join((prefix, long_bytes(session.sequence), sized(session.last_hash), moved))
+
+
+def _read_header(value: bytes) -> SessionState | None:
+    """None: not as `encode_header` writes it; the codec says what it is."""
+    before = codec.header(_HEADER)
+    match = _SHAPE.fullmatch(value.decode("latin-1"), len(before)) if value.startswith(before) else None
+    if match is None:
+        return None
+    session_id, workspace_id, subject_id, status, origin, mode, window, created_at, sequence, last_hash, accepted_at, offset = (
+        match.groups()
+    )
+    if not (_is_sized(status) and _is_sized(origin) and _is_sized(mode)):
+        return None
+    return SessionState(
+        session_id=session_id, workspace_id=workspace_id, subject_id=subject_id, status=status[1:], origin=origin[1:], policy_mode=mode[1:],
+        content_window_days=long_of(window), created_at=long_of(created_at), sequence=long_of(sequence),
+        last_hash=last_hash.encode("latin-1"), last_accepted_at=long_of(accepted_at), last_command_offset=long_of(offset),
+    )  # fmt: skip
+
+
+def _is_sized(word: str) -> bool:
+    return ord(word[0]) == 2 * (len(word) - 1)
 
 
 def _decoded(subject: str, value: bytes) -> dict[str, Any]:

@@ -48,8 +48,11 @@ class SessionItems:
         if key in known:
             return known[key]
         assert self._step is not None
-        value = self._step.get(state_key(self.session_id, kind, item_id))
-        item = known[key] = None if value is None else decode_state(kind, value)
+        return self.read(key, self._step.get(state_key(self.session_id, kind, item_id)))
+
+    def read(self, key: ItemKey, value: bytes | None) -> Item | None:
+        """Takes note of what the store holds under a key."""
+        item = self._known[key] = None if value is None else decode_state(key[0], value)
         self._measured(key, 0 if value is None else len(value))
         return item
 
@@ -104,7 +107,7 @@ class HotSessions:
             return
         self._sessions[items.session_id] = items
         self._bytes += items.bytes
-        while self._bytes > self._limit:
+        while self._sessions and self._bytes > self._limit:
             _, oldest = self._sessions.popitem(last=False)
             self._bytes -= oldest.bytes
 

@@ -58,6 +58,10 @@ def content_expiry_day(now_us: int, window_days: int) -> str:
     return _day(now_us // _DAY_US + window_days + 1)
 
 
+_CIPHERS: Final = 4096
+"""Kept ready: about 3 KB each."""
+
+
 @lru_cache(4096)
 def _day(number: int) -> str:
     """The UTC day that begins so many days after the epoch."""
@@ -109,7 +113,7 @@ class Sealer:
         self._now_us = now_us
         self._cache: BoundedCache[SecretRef, bytes] = BoundedCache(seconds=cache_seconds, max_entries=max_entries, clock=elapsed)
         # Asked with the secrets themselves, which come through the cache each time: it never answers for one that is gone.
-        self._cipher_of = lru_cache(max_entries)(_cipher)
+        self._cipher_of = lru_cache(min(max_entries, _CIPHERS))(_cipher)
 
     def seal(
         self, *, workspace_id: str, session_id: str, event_id: str, subject_id: str | None, expiry_day: str, json_text: bytes

@@ -78,6 +78,9 @@ def _writes(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except codec.Unencodable as error:
             raise Invalid(str(error)) from error
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            # A value of another type than its field's, or text that is not Unicode. What the error says may be personal.
+            raise Invalid(type(error).__name__) from error
 
     return write
 
@@ -99,9 +102,10 @@ def encode_attributes(event_type: str, attributes: Attributes | None) -> bytes |
     family = family_of(event_type)
     if type(attributes) is FAMILIES.get(family):
         try:
-            return _written_attributes(family, attributes)
-        except _Unusual:
-            pass
+            # True and 1 are equal, and not the same attribute.
+            return _written_attributes(family, attributes, tuple(map(type, msgspec.structs.astuple(attributes))))
+        except (_Unusual, TypeError):
+            pass  # of no shape, or nothing that can be remembered
     name = vocabulary.misplaced_attribute(event_type, attributes)
     if name is not None:
         raise Invalid(f"{name} of {event_type}")
@@ -141,7 +145,8 @@ class _Unusual(Exception):
 
 
 @lru_cache(_REMEMBERED)
-def _written_attributes(family: str, attributes: Attributes) -> bytes:
+def _written_attributes(family: str, attributes: Attributes, types: tuple[type, ...]) -> bytes:
+    """`types`: those of the values, in their order."""
     header, shape = _shape_of(family)
     written = shape.write(attributes)
     if written is None:
@@ -362,6 +367,7 @@ class _OutcomeBatch(Struct, frozen=True):
     outcomes: tuple[Outcome, ...]
 
 
+@_writes
 def encode_outcomes(reply_to: str, outcomes: Sequence[Outcome]) -> bytes:
     """What commands of one asking process led to, as one value."""
     return encode_addressed(reply_to, [told(outcome).addressed(outcome) for outcome in outcomes])

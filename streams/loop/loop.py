@@ -104,7 +104,8 @@ class Loop:
         """One piece of restore, or one transaction of what arrives within `wait_s`; returns how many records it decided."""
         self._advance_restores()
         if self._not_before:
-            self._stop.wait(max(0.0, self._not_before - time.monotonic()))
+            if self._stop.wait(max(0.0, self._not_before - time.monotonic())):
+                return 0
             self._not_before = 0.0
         records = self._consumer.read(_MAX_BATCH, 0 if self._waiting or self._restores else wait_s)
         decided = self._transact(records) if records else 0

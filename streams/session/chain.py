@@ -13,6 +13,7 @@ from streams.session.events import Draft, Event, KeyReference
 
 GENESIS: Final = b"session-streams/chain/v1"
 _ABSENT: Final = b"\xff\xff\xff\xff"
+_SHORT: Final = 256
 _EMPTY: Final = bytes(4)
 _LENGTH: Final = struct.Struct(">I").pack
 _NUMBER: Final = struct.Struct(">Iq").pack
@@ -87,9 +88,11 @@ def _text(value: str) -> bytes:
 
 
 def _texts(first: str, second: str, third: str, fourth: str) -> bytes:
-    whole = f"\0\0\0{len(first):c}{first}\0\0\0{len(second):c}{second}\0\0\0{len(third):c}{third}\0\0\0{len(fourth):c}{fourth}"
-    # Short ASCII, as identifiers are: every length is that of the bytes and takes the last of its four.
-    return whole.encode() if whole.isascii() else b"".join([_text(first), _text(second), _text(third), _text(fourth)])
+    if len(first) + len(second) + len(third) + len(fourth) < _SHORT:
+        whole = f"\0\0\0{len(first):c}{first}\0\0\0{len(second):c}{second}\0\0\0{len(third):c}{third}\0\0\0{len(fourth):c}{fourth}"
+        if whole.isascii():  # so every length is that of the bytes, and takes the last of its four
+            return whole.encode()
+    return b"".join([_text(first), _text(second), _text(third), _text(fourth)])
 
 
 def _reference(reference: KeyReference) -> bytes:

@@ -60,6 +60,8 @@ class Store:
         self._db = db
         self._memory = memory
         self._written, self._filling = WriteOptions(), False
+        self._unsettled = False
+        """Whether a memtable holds rows that cannot be looked up: each `get` would copy and sort it, milliseconds a key."""
         self._scans: dict[_Scan, int] = {}
         self._closing = False
         self._lock = threading.Lock()
@@ -116,6 +118,8 @@ class Store:
 
     def get(self, key: bytes) -> bytes | None:
         """Raises `NotOwner` if the store is closed, `StoreUnusable` if the row is damaged."""
+        if self._unsettled:
+            self._settle()
         try:
             value: bytes | None = self._db.get(_DATA + key)
         except Exception as error:
@@ -124,6 +128,8 @@ class Store:
 
     def get_many(self, keys: Iterable[bytes]) -> list[bytes | None]:
         """Values in the order of the keys. Raises as `get`."""
+        if self._unsettled:
+            self._settle()
         try:
             values = self._db.get([_DATA + key for key in keys])
         except Exception as error:
@@ -160,13 +166,14 @@ class Store:
         except Exception as error:
             _raise(error, self.path)
         self._offsets = {**self._offsets, **offsets}
+        self._unsettled = self._filling
 
     def offsets(self) -> dict[str, int]:
         """By name; empty in a new store."""
         return dict(self._offsets)
 
     def begin_filling(self) -> None:
-        """Until `end_filling`, writes are several times as cheap, reads of what was just written dear, and what was written
+        """Until `end_filling`, writes are several times as cheap, the first read after a write is dear, and what was written
         lately is lost with the process: rows together with the offsets that they stand for, so that the log is read again
         from there. For the thread that writes, where no other reads. Raises as `write`.
         """
@@ -175,15 +182,20 @@ class Store:
         self._filling = True
         self._written.disable_wal = True  # type: ignore[method-assign, assignment]  # its stub calls it a method
 
+    def _settle(self) -> None:
+        """What was written while filling goes to its file."""
+        try:
+            self._db.flush()
+        except Exception as error:
+            _raise(error, self.path)
+        self._unsettled = False
+
     def end_filling(self) -> None:
         """What was written is durable; nothing to do where nothing was begun. Raises as `write`."""
         if not self._filling:
             return
-        try:
-            # Before any write that is logged: that one would survive a kill, and its offsets tell of rows that did not.
-            self._db.flush()
-        except Exception as error:
-            _raise(error, self.path)
+        # Before any write that is logged: that one would survive a kill, and its offsets tell of rows that did not.
+        self._settle()
         self._reopen(self._memory.options())
         self._written, self._filling = WriteOptions(), False
 

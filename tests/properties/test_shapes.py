@@ -8,20 +8,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from schemas import codec, primitives
 from streams.authority import encoding
-from streams.errors import RecordUnreadable, StoreUnusable
+from streams.errors import Invalid, RecordUnreadable, StoreUnusable
 from streams.log import record
 from streams.log.shapes.commands import read_command
 from streams.log.shapes.drafts import read_draft, write_draft
 from streams.log.shapes.events import read_event
 from streams.log.shapes.outcomes import told
+from streams.session import chain
 from streams.session.commands import Command
-from streams.session.events import Draft
-from streams.session.items import SessionState, to_record
+from streams.session.events import Draft, MessageAttributes
+from streams.session.items import SessionState, from_record, to_record
 from streams.session.outcomes import Outcome
 from tests.properties.test_codec import attributes, commands, digests, drafts, ids, longs, outcomes
 from tests.support import examples
@@ -269,3 +270,78 @@ def test_the_family_of_another_schema_is_not_taken_for_this_one() -> None:
     assert record._usual_attributes(draft.type, raw) == draft.attributes
     other = raw[:1] + (int.from_bytes(raw[1:HEADER], "big") + 1).to_bytes(4, "big") + raw[HEADER:]
     assert record._usual_attributes(draft.type, other) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"issued_at": 2**63}, {"not_after": -(2**63) - 1}, {"correlation": 2**64}, {"expected_sequence": 2**63}, {"lease_ms": 2**63},
+        {"issued_at": "now"}, {"reply_to": None}, {"reply_to": "\ud800"}, {"request_digest": "x" * 32},
+    ],
+)  # fmt: skip
+def test_a_command_that_does_not_fit_is_invalid_and_nothing_else(changes: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        record.encode_command(examples.command(examples.message(), **changes))
+
+
+@pytest.mark.parametrize("changes", [{"input_tokens": [1]}, {"input_tokens": 2**63}, {"role": 5}, {"role": "sänger"}, {"model": "x" * 129}])
+def test_attributes_that_do_not_fit_are_invalid_and_nothing_else(changes: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        record.encode_attributes("message.appended", MessageAttributes(**changes))
+
+
+def test_what_was_written_before_does_not_change_what_is_refused() -> None:
+    """Equal values of different types are different attributes: True is 1, but no number of tokens."""
+    cold = _outcome_of(MessageAttributes(input_tokens=True, output_tokens=91))
+    record.encode_attributes("message.appended", MessageAttributes(input_tokens=1, output_tokens=91))
+    assert _outcome_of(MessageAttributes(input_tokens=True, output_tokens=91)) == cold
+
+
+def _outcome_of(attributes: MessageAttributes) -> bytes | str | None:
+    try:
+        return record.encode_attributes("message.appended", attributes)
+    except Invalid as error:
+        return str(error)
+
+
+def test_a_surrogate_in_an_outcome_is_invalid() -> None:
+    outcome = Outcome(
+        command_id=examples.COMMAND, correlation=0, session_id=examples.SESSION, status="rejected", detail="\ud800", decided_at=0
+    )
+    with pytest.raises(Invalid):
+        record.encode_outcomes("gateway", [outcome])
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+@example("x" * 300, "é" * 200)
+@modest
+def test_texts_of_any_length_and_alphabet_are_hashed_with_their_lengths(event_type: str, workspace_id: str) -> None:
+    assume(not any(0xD800 <= ord(character) <= 0xDFFF for character in event_type + workspace_id))
+    expected = b"".join(
+        len(text.encode()).to_bytes(4, "big") + text.encode() for text in (examples.COMMAND, examples.SESSION, event_type, workspace_id)
+    )
+    assert chain._texts(examples.COMMAND, examples.SESSION, event_type, workspace_id) == expected
+
+
+@modest
+@given(headers)
+def test_a_sessions_header_is_read_as_the_codec_does(header: SessionState) -> None:
+    value = encoding.encode_state("session", header)
+    assert encoding.decode_state("session", value) == header
+
+
+@many
+@given(damaged(headers.map(lambda header: encoding.encode_state("session", header))))
+def test_a_damaged_header_is_read_as_the_codec_reads_it_or_left_to_it(value: bytes) -> None:
+    read = encoding._read_header(value)
+    if read is not None:
+        assert from_record("session", codec.decode_as("state/session", value)) == read
+
+
+def test_an_ordinary_header_takes_the_short_way() -> None:
+    header = SessionState(
+        session_id=examples.SESSION, workspace_id=examples.WORKSPACE, status="open", origin="live", policy_mode="standard",
+        content_window_days=365, created_at=examples.NOON, sequence=7, last_hash=bytes(32), last_accepted_at=examples.NOON,
+        last_command_offset=7,
+    )  # fmt: skip
+    assert encoding._read_header(encoding.encode_state("session", header)) == header

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from schemas.primitives import long_at, long_bytes, long_of, long_text
-from streams.log.shapes.drafts import AttributesOf, ReadDraft, read_draft
+from streams.log.shapes.drafts import AttributesOf, ReadDraft, is_usual, read_draft
 from streams.log.shapes.patterns import A_LONG, COMMAND, PRINCIPAL, RUN, SESSION, TASK, WORKSPACE, optional
 from streams.session.commands import Command, Kind, Report
 from streams.session.vocabulary import DIGEST_BYTES
@@ -98,6 +98,8 @@ def write_command(command: Command, drafts: Sequence[bytes]) -> bytes | None:
     """The body of a command with these bodies of drafts, if it is well-formed and nothing of it is unusual."""
     report, expected, lease_ms, reply_to = command.report, command.expected_sequence, command.lease_ms, command.reply_to
     if report is not None or len(command.request_digest) != DIGEST_BYTES or len(reply_to) > _LONGEST_REPLY_TO or not reply_to.isascii():
+        return None
+    if not all(map(is_usual, (expected, lease_ms, command.issued_at, command.not_after, command.correlation))):
         return None
     expected_text = None if expected is None else long_text(expected)
     lease_text = None if lease_ms is None else long_text(lease_ms)

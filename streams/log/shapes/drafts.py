@@ -49,7 +49,7 @@ _HEAD: Final = re.compile(
             COMMAND,
             optional(A_LONG),
             # At most `_MOST_LINKS`, in one block whose count takes one byte.
-            rf"(?:\x00|([\x02-\x3e])((?:{_ONE_LINK})+)\x00)",
+            rf"(?:\x00|([\x02-\x3e])((?:{_ONE_LINK}){{1,{_MOST_LINKS}}})\x00)",
             optional(A_LONG),
         )
     ),
@@ -130,7 +130,7 @@ def write_draft(draft: Draft, attributes: bytes | None) -> bytes | None:
     """The body of a draft with these bytes as its attributes, if it is well-formed and nothing of it is unusual."""
     kind = _WRITTEN.get(draft.type)
     occurred_at, generation = draft.occurred_at, draft.attempt_generation
-    if kind is None or not _is_long(occurred_at) or not _is_long(generation) or len(draft.links) > _MOST_LINKS:
+    if kind is None or not is_usual(occurred_at) or not is_usual(generation) or len(draft.links) > _MOST_LINKS:
         return None
     generation_text = None if generation is None else long_text(generation)
     occurred_text = None if occurred_at is None else long_text(occurred_at)
@@ -199,5 +199,6 @@ def _nullable(before: str, value: str | None) -> str:
     return "\x00" if value is None else before + value
 
 
-def _is_long(value: int | None) -> bool:
+def is_usual(value: int | None) -> bool:
+    """Whether it is a number that `A_LONG` holds, or none."""
     return value is None or (type(value) is int and -_WIDEST <= value < _WIDEST)

@@ -443,3 +443,24 @@ def test_an_interrupted_wipe_does_not_open_as_a_store(path: Path) -> None:
     (copy / "CURRENT").unlink()
     with pytest.raises(StoreUnusable, match="torn"):
         Store.open(copy, IDENTITY)
+
+
+def test_reads_between_fills_go_to_a_file_once_and_not_to_the_memtable_each_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memtable of a store that is filled is copied and sorted by every look at it."""
+    store = Store.open(path, IDENTITY)
+    store.begin_filling()
+    settled: list[int] = []
+    settle = store._settle
+    monkeypatch.setattr(store, "_settle", lambda: (settled.append(1), settle()))
+    store.write([(b"row/%d" % number, b"value") for number in range(1000)], {"events": 1000})
+    assert [store.get(b"row/%d" % number) for number in range(100)] == [b"value"] * 100
+    assert store.get_many([b"row/1", b"row/2"]) == [b"value", b"value"]
+    assert len(settled) == 1
+    store.write([(b"row/1", b"another")], {"events": 1001})
+    assert store.get(b"row/1") == b"another"
+    assert len(settled) == 2
+    store.end_filling()
+    store.write([(b"row/2", b"logged")], {"events": 1002})
+    assert store.get(b"row/2") == b"logged"
+    assert len(settled) == 3  # that of the end; a store that is not filled has nothing to settle
+    store.close()

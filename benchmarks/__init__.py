@@ -12,11 +12,16 @@ limits      raw produce, raw consume, one raw transaction
 authority   events a second through one authority, straight through Kafka
 deciding    sessions in a log, and passes of commands to them: how `authority` and `growth` measure
 steady      the steady part of a pass, and what an event costs in it
+store       what a row costs in the local store, by thread time
 restore     an empty store until its authority decides again
 append      single and batched appends over HTTP
 reads       point reads over HTTP
-httpload    the client of both, as a process of its own
+serving     all roles up, load upon them, and what each process spent
+httpload    the client, as a process of its own
+machine     what these figures were taken on
 profiling   where the time of one process goes, as a flame graph
+flames      that graph as text
 traceable   what lets it look into a process without being root
 growth      curves over sessions, sizes, partitions, processes and ten million events: a command of its own
+peers       the plain fold in other engines and in our loop: a command of its own
 """

@@ -1,7 +1,8 @@
 """The client of the HTTP measurements: a process of its own, lean enough not to be what is measured.
 
 Each connection sends a request, waits for its answer, and sends the next (a closed loop); or requests come at a rate of
-their own, whatever becomes of those before (an open loop), and wait from the moment at which they were due. Requests are bytes that are
+their own, whatever becomes of those before (an open loop), and wait from the moment at which they were due; one that finds
+all connections busy is given up by the client itself. Requests are bytes that are
 mostly made beforehand; answers are parsed by httptools; the loop is uvloop's. It reads its task as JSON from standard
 input, says a line when the warm-up is over and one when the last answer has come, and writes its `Outcome` to the file that
 it is given.
@@ -13,7 +14,7 @@ import string
 import sys
 import time
 from base64 import b64decode
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
@@ -69,7 +70,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     refused: int = 0
     """Of an open loop: 429 and 503 that say when to come again."""
     unsent: int = 0
-    """Of an open loop: requests that were due and found no connection free until the end."""
+    """Of an open loop: requests that were due and found no connection free; they are in nothing else here."""
+    late: list[float] = []
+    """Of an open loop: of each request, how many seconds after it was due the client sent it. In `seconds`, too."""
     created: list[str] = []
     refusal: str = ""
     """The first answer that was not what was asked for."""
@@ -131,6 +134,8 @@ class _Load:
         self.statuses: Counter[int] = Counter()
         self.created: list[str] = []
         self.refused, self.refusal = 0, ""
+        self.unsent = 0
+        self.late: list[float] = []
         now = time.perf_counter()
         self.begins, self.ends = now + task.warm_s, now + task.warm_s + task.load_s
         self._measuring = False
@@ -192,20 +197,20 @@ class _OpenLoad(_Load):
     def __init__(self, task: Task, on_begin: Callable[[], None]) -> None:
         super().__init__(task, on_begin)
         self._free: list[_Connection] = []
-        self.due: deque[float] = deque()
+        self._over = False
 
     def free(self, connection: _Connection) -> None:
-        if self.due:
-            connection.send(self._make(), self.due.popleft())
-        elif time.perf_counter() >= self.ends:
+        if self._over:
             connection.finish()
         else:
             self._free.append(connection)
 
-    async def arrive(self) -> int:
-        """Until the end; returns how many were still due then."""
+    async def arrive(self) -> None:
+        """Until the end."""
         random = Random()
         at = time.perf_counter()
+        # Making the connections took its time.
+        self.begins, self.ends = at + self._task.warm_s, at + self._task.warm_s + self._task.load_s
         while at < self.ends:
             await asyncio.sleep(at - time.perf_counter())
             now = time.perf_counter()
@@ -213,15 +218,14 @@ class _OpenLoad(_Load):
             while at <= now:
                 if self._free:
                     self._free.pop().send(self._make(), at)
+                    if self._measuring:
+                        self.late.append(time.perf_counter() - at)
                 else:
-                    self.due.append(at)
+                    self.unsent += self._measuring
                 at += random.expovariate(self._task.per_s)
-        left = len(self.due)
-        self.due.clear()
-        self.ends = 0.0  # whoever is answered from now on is done, though the last arrival may have been before the end
+        self._over = True
         for connection in self._free:
             connection.finish()
-        return left
 
 
 def _maker(task: Task) -> Callable[[], bytes]:
@@ -279,12 +283,13 @@ async def _run(task: Task, on_begin: Callable[[], None]) -> Outcome:
     loop.set_exception_handler(failed)
     for _ in range(task.connections):
         await loop.create_connection(lambda: _Connection(load), task.host, task.port)
-    unsent = await load.arrive() if isinstance(load, _OpenLoad) else 0
+    if isinstance(load, _OpenLoad):
+        await load.arrive()
     await asyncio.wait_for(load.done, task.warm_s + task.load_s + _PATIENCE_S)
     _say("done")
     return Outcome(
         wall_s=load.wall_s, cpu_s=load.cpu_s, seconds=load.seconds, statuses=dict(load.statuses), refused=load.refused,
-        unsent=unsent, created=load.created, refusal=load.refusal,
+        unsent=load.unsent, late=load.late, created=load.created, refusal=load.refusal,
     )  # fmt: skip
 
 

@@ -48,7 +48,7 @@ def raw_throughput(bench: Bench) -> Iterator[Result]:
 
 
 def _produced(sender: Producer, topic: str, records: list[Keyed]) -> None:
-    """One call a record, as our loop produces."""
+    """One call a record, as a gateway produces."""
     partition_by_key = {key: partition_of(key, PARTITIONS) for key, _ in records[:_KEYS]}
     failed: list[str] = []
 

@@ -21,7 +21,6 @@ from benchmarks.results import Result, percentile
 from benchmarks.serving import Installation, Loaded, content_chars_of, running
 from connectors.owner.messages import EventsQuestion, SessionQuestion
 from connectors.owner.token import internal_token
-from streams.log.client import producer
 from streams.log.owners import GroupOwners
 from streams.log.partitioner import partition_of
 from streams.log.position import Position
@@ -84,9 +83,8 @@ def _filled(installation: Installation, count: int) -> list[str]:
     """Creates `count` sessions straight through Kafka."""
     settings = installation.settings
     sessions = traffic.new_sessions(count)
-    sender = producer(settings, "bench", {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
-    form = traffic.creating(installation.up.workspace_id)
-    traffic.produce(sender, Topics(settings.topic_prefix).commands, settings.partitions, traffic.sessions_of(sessions, form))
+    topic, commands = Topics(settings.topic_prefix).commands, traffic.sessions_of(sessions, traffic.creating(installation.up.workspace_id))
+    traffic.produce(traffic.sender(settings), topic, settings.partitions, commands)
     return sessions
 
 

@@ -46,6 +46,7 @@ class Feed(Struct, frozen=True, kw_only=True):
 
 
 def feed(settings: Settings, what: Feed) -> None:
+    """Returns once the authority has decided everything. Raises `RuntimeError` where a record was not delivered."""
     topic = Topics(settings.topic_prefix).commands
     sender = traffic.sender(settings)
     batches = traffic.Batches(sender, topic, settings.partitions)

@@ -33,7 +33,7 @@ class Extent:
     """Whether a pass may be too short for figures."""
 
     def quick(self) -> "Extent":
-        """Whether it works; too short for figures."""
+        """A look whether everything works; too short for figures."""
         return replace(self, events=10_000, sessions=(100, 300), usual_sessions=200, sizes=(1024, 4096), partitions=(1, 4), short=True)
 
     def events_of(self, event_bytes: int) -> int:

@@ -42,6 +42,7 @@ class Stayed(NamedTuple):
 
 
 def stretches(samples: Sequence[Sample]) -> list[Stretch]:
+    """One fewer than samples."""
     return [
         Stretch(after.events, (after.events - before.events) / (after.at_s - before.at_s), after.rss_mb)
         for before, after in pairwise(samples)

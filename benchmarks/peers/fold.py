@@ -21,6 +21,6 @@ def advance(state: bytes | None, value: bytes) -> bytes:
 
 
 def task() -> dict[str, Any]:
-    """What a script was started for: the JSON file that its first argument names (`run.Task`)."""
+    """What a script was started for: the JSON file that its first argument names (`engines.Task`, with the engine's settings)."""
     given: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
     return given

@@ -18,8 +18,7 @@ from benchmarks.peers.engines import ENGINES, Ours, Task
 from benchmarks.peers.fold import STATE_BYTES
 from benchmarks.peers.run import Processes
 from benchmarks.results import Result
-from benchmarks.traffic import Keyed, produce
-from streams.log.client import producer
+from benchmarks.traffic import Keyed, produce, sender
 
 _DEADLINE_S: Final = 300.0
 _NAMES: Final = ("streams-1", "streams-2", "ours-1")
@@ -45,8 +44,7 @@ def _measured(bench: Bench, name: str, topic: str, keys: int) -> Result:
         changelog = engine.family.changelog(task)
         if changelog not in engine.family.topics(task):
             source.create(run.plain(bench), {changelog: source.COMPACTED})
-        sender = producer(run.plain(bench), "bench", {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
-        produce(sender, changelog, PARTITIONS, _states(keys))
+        produce(sender(run.plain(bench)), changelog, PARTITIONS, _states(keys))
         processes = Processes(engine, task)
         try:
             cost = Cost({"engine": processes.pids[0]})

@@ -9,8 +9,8 @@ from confluent_kafka.admin import NewTopic
 
 from benchmarks.bench import PARTITIONS, places
 from benchmarks.peers.check import Ledger, State
-from benchmarks.traffic import Keyed, produce
-from streams.log.client import admin, producer
+from benchmarks.traffic import Keyed, produce, sender
+from streams.log.client import admin
 from streams.log.reader import end_offsets
 from streams.settings import Settings
 
@@ -46,8 +46,7 @@ def filled(settings: Settings, topic: str, events: int, value_bytes: int, keys: 
             ledger.add(key, value)
             yield key, value
 
-    sender = producer(settings, "bench", {"linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
-    produce(sender, topic, PARTITIONS, noted())
+    produce(sender(settings), topic, PARTITIONS, noted())
     return Source(topic, events, value_bytes, ledger.states)
 
 

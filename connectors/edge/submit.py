@@ -29,7 +29,7 @@ _LARGEST_RECORD: Final = MAX_RECORD_BYTES - 64 * 1024
 
 
 class Commands(Protocol):
-    """What `streams.log.requests.CommandLog` offers. `on_done` comes from another thread."""
+    """What `streams.log.requests.CommandLog` offers. `on_done` comes from another thread, and not for every command."""
 
     def send(self, value: bytes, session_id: str, on_done: Callable[[StreamsError | None], None] | None = None) -> None: ...
 
@@ -64,7 +64,7 @@ class Submitter:
         """In the order of sending, so that the first is the next to be given up."""
         self._looks: asyncio.TimerHandle | None = None
         self.on_through: Callable[[float], None] = lambda seconds: None
-        """Told of each outcome how long after its command was sent it came, however long the loop takes to notice."""
+        """Told of each outcome how many seconds after its command was sent it came, however long the loop takes to notice."""
         self._bytes = 0
 
     @property

@@ -3,6 +3,7 @@
 The two hottest paths (append and read events) are recognised here, before the router looks at any pattern.
 """
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -16,18 +17,18 @@ from starlette.routing import Router
 from connectors import asyncapi
 from connectors.gateway import append, dead_letters, effects, export, graph, interactions, operations, reading, runs, sessions, turns
 from connectors.gateway.answers import Answer
-from connectors.gateway.asgi import Receive, Scope, Send
+from connectors.gateway.asgi import DOOR, Receive, Scope, Send
 from connectors.gateway.bodies import NoQuery
 from connectors.gateway.call import Call
+from connectors.gateway.door import HOT_END, HOT_LENGTH, HOT_START, Door
 from connectors.gateway.endpoint import Endpoint, Methods, NoRoute
 from connectors.gateway.openapi import document
+from connectors.gateway.problems import answer_to
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
 
 _HOT: Final = "/v1/sessions/{session_id}/events"
-_HOT_START, _HOT_END = "/v1/sessions/sess_", "/events"
-_HOT_LENGTH: Final = len(_HOT_START) + 32 + len(_HOT_END)
-_ID: Final = slice(len("/v1/sessions/"), -len(_HOT_END))
+_ID: Final = slice(len("/v1/sessions/"), -len(HOT_END))
 
 
 def _version() -> str:
@@ -65,10 +66,10 @@ class GatewayApplication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
+            await self._lifespan(scope, receive, send)
             return
         path: str = scope["path"]
-        if len(path) == _HOT_LENGTH and path.startswith(_HOT_START) and path.endswith(_HOT_END):
+        if len(path) == HOT_LENGTH and path.startswith(HOT_START) and path.endswith(HOT_END):
             endpoint = self._hot.get(scope["method"])
             if endpoint is not None:
                 await endpoint.serve(scope, receive, send, {"session_id": path[_ID]})
@@ -86,15 +87,20 @@ class GatewayApplication:
             [StarletteRoute(path, Methods(endpoints)) for path, endpoints in by_path.items()], redirect_slashes=False, default=NoRoute()
         )
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         started = False
         try:
             async with self._opened() as gateway:
                 self._assemble(gateway)
+                scope["state"][DOOR] = Door(
+                    gateway.changes, gateway.metrics, self._hot["POST"].route.name, answer_to(gateway.changes.refusal())
+                )
+                gateway.changes.lateness.watch(asyncio.get_running_loop())
                 await send({"type": "lifespan.startup.complete"})
                 started = True
                 await receive()
+                gateway.changes.lateness.stop()
         except Exception as error:
             await send({"type": "lifespan.shutdown.failed" if started else "lifespan.startup.failed", "message": str(error)})
             raise

@@ -11,3 +11,5 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 WHOLE: Final = "session_streams.whole"
 """In a scope once the request has arrived to its end: its body is there, and nobody need wait for it."""
+DOOR: Final = "session_streams.door"
+"""In the state that the application shares with the server's protocol: the `Door`."""

@@ -1,9 +1,10 @@
 """Guards at the door: what one key may ask over time, and what may be under way at once. Who does not pass is refused, not queued."""
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from streams.errors import Overloaded, Retriable
 
@@ -12,6 +13,10 @@ _FIRST: Final = 512
 """Let in at once before anything is known of what comes through."""
 _LEAST: Final = 256
 """Let in at once however slow all is: few callers on a slow machine are no overload."""
+_TICK_S: Final = 0.02
+_LATE_S: Final = 0.1
+"""How late a loop may be. Whoever is let in waits for the loop about three times: to be read, to be told of the outcome, to be
+answered; with this they wait less for it than for what is behind it. A garbage collection or a large body takes less."""
 
 
 class RateLimit:
@@ -49,18 +54,56 @@ class Budget:
         self.taken -= amount
 
 
+class Loop(Protocol):
+    """What of an event loop is needed to see whether it is late."""
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> asyncio.TimerHandle: ...
+
+
+class Lateness:
+    """How far an event loop is behind, which is how long what has arrived lies in front of it before it is looked at."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last_s = 0.0
+        self._due = math.inf
+        self._next: asyncio.TimerHandle | None = None
+
+    def watch(self, loop: Loop) -> None:
+        """Until `stop`; nothing is late before."""
+
+        def tick() -> None:
+            now = self._clock()
+            self._last_s = max(0.0, now - self._due)
+            self._due = now + _TICK_S
+            self._next = loop.call_later(_TICK_S, tick)
+
+        self._due = self._clock()
+        tick()
+
+    def stop(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._last_s, self._due = 0.0, math.inf
+
+    def seconds(self) -> float:
+        """Of the last tick, or of the next where that is overdue by more: a turn of the loop in which much is read shows at once."""
+        return max(self._last_s, self._clock() - self._due)
+
+
 class Admission(Budget):
     """A budget that follows from what comes through: no more is let in than is done within `patience_s`.
 
     While commands come through, `_LOOK_S` at a time is looked at. Where even the quickest took longer than the patience, as
     many may be under way as come through in that time at the rate seen; where not, and callers were refused, a few more.
     Whoever is let in therefore waits about as long as the patience (or for `_LEAST` others), however many ask; the others are
-    told at once.
+    told at once. While the loop is late, no more than `_LEAST` are let in: what waits in front of it is not under way yet.
     """
 
     def __init__(self, limit: int, what: str, *, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`limit` is never exceeded."""
         super().__init__(min(limit, _FIRST), what)
+        self.lateness = Lateness(clock=clock)
         self._most, self._patience_s, self._clock = limit, patience_s, clock
         self._quickest_s = math.inf
         self._begin(clock())
@@ -71,10 +114,13 @@ class Admission(Budget):
             raise self.refusal()
         self.taken += amount
 
-    def full(self) -> bool:
-        """Whether the next one would be refused; it is counted as one that was."""
-        self._refused = self._refused or self.taken >= self.limit
-        return self.taken >= self.limit
+    def full(self, coming: int = 0) -> bool:
+        """Whether the next one is to be refused; `coming` have been let in and have taken nothing yet."""
+        under_way = self.taken + coming
+        if under_way >= self.limit:
+            self._refused = True
+            return True
+        return under_way >= _LEAST and self.lateness.seconds() > _LATE_S
 
     def refusal(self) -> Overloaded:
         return Overloaded(f"too many {self.what} are under way", retry_after_s=self._patience_s)

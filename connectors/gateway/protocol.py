@@ -1,5 +1,5 @@
 """Bounds on what a connection sends beside bodies (the size of headers, trailers and chunk lines, the time of headers),
-and on how long it holds an answer that its caller does not take.
+and on how long it holds an answer that its caller does not take. What the door turns away goes no further than here.
 
 The server's own protocol waits for ever for both, so a few connections would hold a gateway; and it keeps what is neither
 header nor body, without end. A trailer is no header: it is dropped.
@@ -12,7 +12,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from connectors.gateway.asgi import WHOLE
+from connectors.gateway.asgi import DOOR, WHOLE
+from connectors.gateway.door import Door
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.problems import answer_to
 from streams.errors import Invalid
@@ -26,6 +27,8 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
             self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: AbstractEventLoop | None = None
         ) -> None:
             super().__init__(config, server_state, app_state, _loop)
+            self._door: Door | None = app_state.get(DOOR)
+            self._turned_away = False
             self._in_headers = True
             self._beside_bodies = 0
             self._header_timer: TimerHandle | None = None
@@ -63,6 +66,7 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
+            self._turned_away = False
             self._in_headers = True
             self._beside_bodies = 0
 
@@ -74,22 +78,40 @@ def bounded_protocol(limits: GatewayLimits) -> type[HttpToolsProtocol]:
             self._in_headers = False
             self._beside_bodies = 0
             self._forget_timer()
-            super().on_headers_complete()
+            refusal = self._refusal()
+            if refusal is None:
+                super().on_headers_complete()
+                return
+            # Neither a task nor a scope is made of it; its body is dropped as it comes.
+            self._turned_away = True
+            self.transport.write(refusal)
+            self.on_response_complete()
 
         def on_body(self, body: bytes) -> None:
             self._beside_bodies = 0
-            super().on_body(body)
+            if not self._turned_away:
+                super().on_body(body)
 
         def on_message_complete(self) -> None:
             self._beside_bodies = 0
-            super().on_message_complete()
-            self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]
+            if not self._turned_away:
+                super().on_message_complete()
+                self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]
 
         def send_400_response(self, msg: str) -> None:
             answer = answer_to(Invalid(msg, code="request.malformed"))
             head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {answer.content_type}\r\ncontent-length: {len(answer.body)}\r\n"
             self.transport.write(head.encode() + b"connection: close\r\n\r\n" + answer.body)
             self.transport.close()
+
+        def _refusal(self) -> bytes | None:
+            """Only where the answer may go out at once and the connection goes on: the application sees to the others."""
+            if self._door is None or not self._door.turns_away(self.parser.get_method(), self.url):
+                return None
+            # A caller who asks on and on and takes no answer must not have them pile up here.
+            answering = self.flow.write_paused or (self.cycle is not None and not self.cycle.response_complete)
+            plain = self.parser.get_http_version() == "1.1" and self.parser.should_keep_alive() and not self.expect_100_continue
+            return self._door.refuse() if plain and not answering and not self.parser.should_upgrade() else None
 
         def _watch_headers(self) -> None:
             self._header_timer = self.loop.call_later(limits.header_timeout_s, self._too_slow)

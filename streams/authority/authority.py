@@ -21,6 +21,7 @@ from streams.custody.dead_letters import Address, Letter, dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import RecordUnreadable
 from streams.log.client import MAX_RECORD_BYTES
+from streams.log.outcomes import told
 from streams.log.partitioner import partition_of
 from streams.log.reader import Record, Row
 from streams.log.record import (
@@ -32,7 +33,6 @@ from streams.log.record import (
     encode_draft,
     encode_event,
 )
-from streams.log.shapes.outcomes import told
 from streams.log.topics import DEAD_LETTER_DAYS, Topics
 from streams.loop.handler import Get
 from streams.loop.step import Step
@@ -50,6 +50,7 @@ _log = structlog.get_logger(__name__)
 MAX_COMMAND_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 """A larger one could become an event that its topic does not take: the suffix is added, and the hash."""
 NO_SESSION: Final = b"none"
+"""The key of a dead letter that names no session."""
 _AT_ONCE: Final = 32
 """Commands read before the first of them is decided: one look for repeats serves them all, and all are still in the processor's
 cache when their turn comes."""
@@ -132,7 +133,7 @@ class SessionAuthority:
             batch.answer(command, _acceptance(command, decision, items, step.now), remember=True)
 
     def _append(self, step: Step, items: SessionItems, read: "_Read", decision: Decision) -> None:
-        header = items.get("session", "")
+        header = items.get(*HEADER)
         session_id, offset = read.command.session_id, read.offset
         previous = header.last_hash if isinstance(header, SessionState) else chain.genesis(session_id)
         key, sequence, last = session_id.encode(), decision.first_sequence, len(decision.drafts) - 1
@@ -249,7 +250,7 @@ def _addressed(recorded: Outcome, command: Command) -> Outcome:
 
 
 def _rejection(command: Command, rejected: Rejected, items: SessionItems, now: int) -> Outcome:
-    header = items.get("session", "")
+    header = items.get(*HEADER)
     known = isinstance(header, SessionState) and header.workspace_id == command.workspace_id
     return Outcome(
         command_id=command.command_id,
@@ -267,7 +268,7 @@ def _rejection(command: Command, rejected: Rejected, items: SessionItems, now: i
 
 
 def _acceptance(command: Command, decision: Decision, items: SessionItems, now: int) -> Outcome:
-    header = items.get("session", "")
+    header = items.get(*HEADER)
     assert isinstance(header, SessionState)
     return Outcome(
         command_id=command.command_id,

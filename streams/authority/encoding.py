@@ -10,7 +10,7 @@ from typing import Any, Final
 from schemas import codec
 from schemas.primitives import long_at, long_bytes, long_of, long_text, sized, text
 from streams.errors import StoreUnusable
-from streams.log.shapes.outcomes import Told
+from streams.log.outcomes import Told
 from streams.log.shapes.patterns import A_LONG, SESSION, SUBJECT, WORKSPACE, optional
 from streams.session.items import KINDS, Item, SessionState, from_record, to_record
 from streams.session.outcomes import Grant, Outcome
@@ -25,7 +25,7 @@ _ID_SIZE, _DIGEST_SIZE = 2 * 16, 2 * 32
 
 _WORD: Final = r"([\x02-\x7e][a-z_]+)"
 """With its length in front."""
-_SHAPE: Final = re.compile(
+_HEADER_SHAPE: Final = re.compile(
     f"{SESSION}{WORKSPACE}{optional(SUBJECT)}{_WORD * 3}{A_LONG * 3}@(.{{32}}){A_LONG * 2}",
     re.DOTALL,
 )
@@ -36,6 +36,7 @@ Entry = tuple[bytes, bytes, bytes]
 
 
 def encode_state(kind: str, item: Item) -> bytes:
+    """A whole value of the kind's schema (`streams.session.items.KINDS`)."""
     if type(item) is SessionState:
         return encode_header(header_prefix(item), item)
     return codec.encode(_SUBJECTS[kind], to_record(item))
@@ -48,6 +49,7 @@ def decode_state(kind: str, value: bytes) -> Item:
 
 
 def encode_chunk(decided_at: int, entries: list[Entry]) -> bytes:
+    """A whole value. `decided_at` in microseconds since the epoch."""
     parts = [codec.header(_CHUNK), long_bytes(decided_at)]
     if entries:
         parts.append(long_bytes(len(entries)))
@@ -64,13 +66,16 @@ def decode_chunk(value: bytes) -> tuple[int, list[Entry]]:
         try:
             return _walked(value, len(header))
         except IndexError:
-            """It has another shape than `encode_chunk` gives it, or is damaged: the codec reads it, or says so."""
+            pass  # not as `encode_chunk` writes it, or damaged: the codec reads it, or says so
     record = _decoded(_CHUNK, value)
     return record["decided_at"], [(row["command_id"], row["request_digest"], row["outcome"]) for row in record["entries"]]
 
 
 def _walked(value: bytes, at: int) -> tuple[int, list[Entry]]:
-    """A restore reads as many entries as sessions: half of what the codec takes. Raises `IndexError`."""
+    """As `decode_chunk`, of one block of entries, in half of the codec's time: a restore reads as many as there are sessions.
+
+    Raises `IndexError` where it is not that.
+    """
     decided_at, at = long_at(value, at)
     count, at = long_at(value, at)
     entries: list[Entry] = []
@@ -88,6 +93,7 @@ def _walked(value: bytes, at: int) -> tuple[int, list[Entry]]:
 
 
 def encode_recorded(told: Told) -> bytes:
+    """A whole value; `decode_recorded` reads it."""
     return codec.header(_RECORDED) + told.recorded()
 
 
@@ -119,7 +125,7 @@ def encode_header(prefix: bytes, session: SessionState) -> bytes:
 def _read_header(value: bytes) -> SessionState | None:
     """None: not as `encode_header` writes it; the codec says what it is."""
     before = codec.header(_HEADER)
-    match = _SHAPE.fullmatch(value.decode("latin-1"), len(before)) if value.startswith(before) else None
+    match = _HEADER_SHAPE.fullmatch(value.decode("latin-1"), len(before)) if value.startswith(before) else None
     if match is None:
         return None
     session_id, workspace_id, subject_id, status, origin, mode, window, created_at, sequence, last_hash, accepted_at, offset = (

@@ -20,6 +20,7 @@ _LARGEST: Final = 64 * 1024
 
 
 def state_key(session_id: str, kind: str, item_id: str) -> bytes:
+    """Of a record of the changelog, and of its row."""
     return f"{session_id}/{kind}/{item_id}".encode()
 
 
@@ -43,6 +44,7 @@ class SessionItems:
         self._step = step
 
     def get(self, kind: str, item_id: str) -> Item | None:
+        """Between `begin` and `flush`. Raises as `Step.get`, and `StoreUnusable` for what cannot be read."""
         key = (kind, item_id)
         known = self._known
         if key in known:
@@ -57,6 +59,7 @@ class SessionItems:
         return item
 
     def put(self, changed: dict[ItemKey, Item]) -> None:
+        """Seen by `get` at once, handed to the step by `flush`."""
         self._known.update(changed)
         self._dirty.update(changed)
 
@@ -112,6 +115,7 @@ class HotSessions:
             self._bytes -= oldest.bytes
 
     def holds(self, session_id: str, partition: int) -> bool:
+        """Whether it is here, taken over with this partition."""
         items = self._sessions.get(session_id)
         return items is not None and items.partition == partition
 

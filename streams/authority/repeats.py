@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from streams.authority.encoding import Entry, decode_chunk, decode_recorded, encode_chunk, encode_recorded
-from streams.log.shapes.outcomes import Told
+from streams.log.outcomes import Told
 from streams.loop.handler import Get
 from streams.loop.step import Step
 from streams.session.commands import Command
 from streams.session.outcomes import Outcome
+from streams.session.vocabulary import DIGEST_BYTES
 from streams.store.table import Put
 
 REMEMBERED_US: Final = 25 * 3600 * 1_000_000
@@ -23,10 +24,10 @@ _CHUNK: Final = b"~outcomes/"
 _INDEX: Final = b"~command/"
 _FORGOTTEN_AT_ONCE: Final = 8
 """Chunks tombstoned in one step: a bound on what an old partition's first transaction does."""
-_DIGEST_BYTES: Final = 32
 
 
 def is_chunk(key: bytes) -> bool:
+    """Whether a key of the changelog is that of a chunk, and not of an item."""
     return key.startswith(_CHUNK)
 
 
@@ -46,7 +47,7 @@ def lookup_in_step(step: Step, command_id: str) -> bytes | None:
 
 def recorded(command_id: str, value: bytes) -> tuple[bytes, Outcome]:
     """The request digest and the outcome that was recorded (its `correlation` is 0)."""
-    return value[:_DIGEST_BYTES], decode_recorded(command_id, value[_DIGEST_BYTES:])
+    return value[:DIGEST_BYTES], decode_recorded(command_id, value[DIGEST_BYTES:])
 
 
 def remember(step: Step, entries: list[Entry]) -> None:

@@ -21,6 +21,7 @@ _zstd: Final = _OfThread()
 
 
 def compressed(text: bytes) -> bytes:
+    """One frame that tells the size of its content."""
     return _zstd.compressor.compress(text)
 
 

@@ -42,6 +42,7 @@ class Opened(Struct, frozen=True):
 
 
 def length_prefixed(part: bytes) -> bytes:
+    """Behind its length in 4 bytes, big-endian."""
     return len(part).to_bytes(4, "big") + part
 
 
@@ -67,6 +68,7 @@ def seal_bytes(key: bytes, *, aad: bytes, nonce: bytes, salt: bytes, json_text: 
 
 
 def sealed_with(cipher: AESGCM, aad: bytes, nonce: bytes, salt: bytes, json_text: bytes, compress: bool = True) -> tuple[bytes, bytes]:
+    """As `seal_bytes`, with the cipher of a key that is used for several."""
     flags, body = 0, json_text
     if compress and len(json_text) >= _COMPRESS_FROM_BYTES:
         shorter = compressed(json_text)
@@ -81,12 +83,13 @@ def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> b
     return open_salted(key, aad=aad, ciphertext=ciphertext, digest=digest).json_text
 
 
-def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> "Opened":
+def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> Opened:
     """As `open_bytes`, with the salt."""
     return opened_with(AESGCM(key), aad, ciphertext, digest)
 
 
-def opened_with(cipher: AESGCM, aad: bytes, ciphertext: bytes, digest: bytes) -> "Opened":
+def opened_with(cipher: AESGCM, aad: bytes, ciphertext: bytes, digest: bytes) -> Opened:
+    """As `open_salted`, with the cipher of a key that is used for several."""
     if len(ciphertext) < NONCE_BYTES + _HEAD_BYTES + _TAG_BYTES:
         raise ContentUnavailable("sealed bytes: too short", code=UNREADABLE)
     try:

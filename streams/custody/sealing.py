@@ -3,7 +3,8 @@
 - Sealing creates secrets, durable before the content is returned: what is acknowledged can be opened after a power cut.
 - The JSON text is kept byte for byte and is not parsed here; the edge has checked it.
 - Read time is authoritative: content past its expiry day is not opened, whether or not its secret is gone already.
-- Keys are cached for a bounded time and number; `forget` drops them at once.
+- Secrets are cached for a bounded time and number, the ciphers made of them in number only; one is used only while its secrets
+  are cached. `forget` drops both at once.
 
 The edge seals; reads that may, open. The authority never opens.
 """
@@ -53,13 +54,13 @@ _DAY_US: Final = 86_400_000_000
 _FIRST_DAY: Final = date(1970, 1, 1)
 
 
+_CIPHERS: Final = 4096
+"""Kept ready: about 3 KB each."""
+
+
 def content_expiry_day(now_us: int, window_days: int) -> str:
     """The UTC day (YYYY-MM-DD) of (now + window) plus one: content stays readable to that day's end. `now_us` since the epoch."""
     return _day(now_us // _DAY_US + window_days + 1)
-
-
-_CIPHERS: Final = 4096
-"""Kept ready: about 3 KB each."""
 
 
 @lru_cache(4096)
@@ -235,8 +236,6 @@ class Sealer:
 
 _Triple = tuple[SecretRef, SecretRef, SecretRef]
 """Subject's, session's and day's, in the order that the key is derived in."""
-
-
 _Place = tuple[str, KeyReference]
 """A workspace, and what is sealed under in it: the events of a page have few."""
 _Load = Callable[[list[SecretRef]], dict[SecretRef, bytes]]

@@ -109,7 +109,7 @@ class PartitionReader:
         return taken(messages, self._positions, "reading")
 
     def read_rows(self, max_records: int, timeout_s: float) -> list[Row]:
-        """Keys and values of what `read` would return, at a third of its cost, of the only partition of this reader."""
+        """Keys and values of what `read` would return, for less; of a reader of one partition."""
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
@@ -152,6 +152,7 @@ def end_offsets(settings: Settings, places: Iterable[Place], *, committed: bool,
 
 
 def log_start_offsets(settings: Settings, places: Iterable[Place], *, timeout_s: float = 10) -> dict[Place, int]:
+    """Where each partition begins: what lay below is deleted."""
     return _offsets(settings, places, _EARLIEST, True, timeout_s)
 
 
@@ -205,17 +206,18 @@ def _answers(
 
 
 class EndOffsets:
-    """Asks for ends over one connection, for those who ask often (leases, followers, restores). Thread-safe."""
+    """Asks for ends, and beginnings, over one connection, for those who ask often (leases, followers, restores). Thread-safe."""
 
     def __init__(self, settings: Settings, role: str) -> None:
         self._settings, self._client_id = settings, f"{role}.ends"
         self._admin: AdminClient | None = None
 
     def query(self, places: Iterable[Place], *, committed: bool, timeout_s: float = 5) -> dict[Place, int]:
+        """As `end_offsets`."""
         return self._asked(list(places), _LATEST, committed, timeout_s)
 
     def starts(self, places: Iterable[Place], *, timeout_s: float = 5) -> dict[Place, int]:
-        """Where each partition begins."""
+        """As `log_start_offsets`."""
         return self._asked(list(places), _EARLIEST, True, timeout_s)
 
     def _asked(self, places: list[Place], spec: OffsetSpec, committed: bool, timeout_s: float) -> dict[Place, int]:

@@ -12,7 +12,7 @@ Called by the gateway (commands), the authority, the projections, and every othe
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache, wraps
+from functools import cache, wraps
 from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -21,26 +21,21 @@ from msgspec import Struct
 from schemas import codec
 from schemas.primitives import long_text
 from streams.errors import Invalid, RecordUnreadable
+from streams.log.attributes import SUBJECTS, usual_attributes, written_attributes
+from streams.log.outcomes import told, written_batch
 from streams.log.shapes.commands import read_command, write_command
 from streams.log.shapes.drafts import read_draft, write_draft
 from streams.log.shapes.events import read_event
-from streams.log.shapes.families import Family
-from streams.log.shapes.outcomes import told, written_batch
 from streams.session import vocabulary
 from streams.session.commands import Command, Kind, Report
 from streams.session.dead_letters import DeadLetter
-from streams.session.events import FAMILIES, TYPES, Attributes, Content, Draft, Event, KeyReference, Link, family_of
+from streams.session.events import FAMILIES, Attributes, Content, Draft, Event, KeyReference, Link, family_of
 from streams.session.outcomes import Outcome
+from streams.session.vocabulary import DIGEST_BYTES
 
-DIGEST_BYTES: Final = 32
 _PLAIN_FAMILIES: Final = frozenset({"message", "source", "tool", "artifact"})
 """Families whose attributes no rule of a session looks at."""
 _LAST: Final = ("\x00", "\x01")
-_REMEMBERED: Final = 4096
-"""Attributes whose record is kept: at most a few hundred bytes each, since longer ones are not looked for."""
-_LONGEST_REMEMBERED: Final = 256
-_FAMILY_OF: Final = {event_type: family_of(event_type) for event_type in TYPES}
-_SUBJECTS: Final = {family: f"attributes/{family}" for family in FAMILIES}
 _FAMILIES: Final = {f"attributes/{family}": kind for family, kind in FAMILIES.items()}
 
 _KINDS: Final = frozenset(kind.value for kind in Kind)
@@ -85,6 +80,12 @@ def _writes(function: Callable[P, R]) -> Callable[P, R]:
     return write
 
 
+@cache
+def _shaped() -> bool:
+    """Whether the shapes are those of the versions that are written now."""
+    return all(codec.is_current(subject, 1) for subject in ("command", "draft", "suffix", "event"))
+
+
 def _refuse(name: str | None) -> None:
     """Refuses bytes in which the field `name` holds what it may not."""
     if name is not None:
@@ -99,59 +100,19 @@ def encode_attributes(event_type: str, attributes: Attributes | None) -> bytes |
     """A whole value of the family's schema. Raises `Invalid`."""
     if attributes is None:
         return None
-    family = family_of(event_type)
-    if type(attributes) is FAMILIES.get(family):
-        try:
-            # True and 1 are equal, and not the same attribute.
-            return _written_attributes(family, attributes, tuple(map(type, msgspec.structs.astuple(attributes))))
-        except (_Unusual, TypeError):
-            pass  # of no shape, or nothing that can be remembered
+    usual = written_attributes(event_type, attributes)
+    if usual is not None:
+        return usual
     name = vocabulary.misplaced_attribute(event_type, attributes)
     if name is not None:
         raise Invalid(f"{name} of {event_type}")
-    return codec.encode(_SUBJECTS[family], msgspec.structs.asdict(attributes))
+    return codec.encode(SUBJECTS[family_of(event_type)], msgspec.structs.asdict(attributes))
 
 
 @_reads
 def decode_attributes(value: bytes | None) -> Attributes | None:
     """Raises `RecordUnreadable`."""
     return None if value is None else _attributes(value)
-
-
-@cache
-def _shape_of(family: str) -> tuple[bytes, Family]:
-    """The header of a family's attributes, and their shape behind it."""
-    kind, subject = FAMILIES[family], _SUBJECTS[family]
-    return codec.header(subject), Family(kind, dict(vocabulary.ATTRIBUTES[kind]), codec.flat_fields(subject))
-
-
-def _usual_attributes(event_type: str, value: bytes) -> Attributes | None:
-    """Well-formed attributes of the type's family, in the version that is written now."""
-    family = _FAMILY_OF[event_type]
-    return _same_attributes(family, value) if len(value) <= _LONGEST_REMEMBERED else _shaped_attributes(family, value)
-
-
-def _shaped_attributes(family: str, value: bytes) -> Attributes | None:
-    header, shape = _shape_of(family)
-    return shape.read(value[len(header) :].decode("latin-1")) if value.startswith(header) else None
-
-
-_same_attributes = lru_cache(_REMEMBERED)(_shaped_attributes)
-"""Many events have the same attributes."""
-
-
-class _Unusual(Exception):
-    """Attributes that have no shape. Raised, so that they, which may be of any size, are not remembered."""
-
-
-@lru_cache(_REMEMBERED)
-def _written_attributes(family: str, attributes: Attributes, types: tuple[type, ...]) -> bytes:
-    """`types`: those of the values, in their order."""
-    header, shape = _shape_of(family)
-    written = shape.write(attributes)
-    if written is None:
-        raise _Unusual
-    return header + written.encode("latin-1")
 
 
 def _attributes(value: bytes) -> Attributes:
@@ -169,7 +130,7 @@ def _attributes(value: bytes) -> Attributes:
 def encode_draft(draft: Draft) -> bytes:
     """The bare body. Raises `Invalid` naming the field."""
     attributes = encode_attributes(draft.type, draft.attributes)
-    usual = write_draft(draft, attributes)
+    usual = write_draft(draft, attributes) if _shaped() else None
     if usual is not None:
         return usual
     name = vocabulary.misplaced(draft)
@@ -191,7 +152,7 @@ def decode_draft(body: bytes, *, attributes: bool = True) -> Draft:
 def decode_draft_raw(body: bytes, *, attributes: bool = True) -> tuple[Draft, bytes | None]:
     """A draft and the bytes of its attributes. With `attributes=False`, the record lacks those that no rule looks at; they
     are judged all the same. Raises `RecordUnreadable`."""
-    read = read_draft(body, body.decode("latin-1"), 0, _usual_attributes)
+    read = read_draft(body, body.decode("latin-1"), 0, usual_attributes) if _shaped() else None
     usual = read is not None and read.end == len(body)
     draft, raw = (read.draft, read.attributes) if read is not None and usual else _draft(codec.decode_body("draft", body))
     return draft if attributes else _without_plain(draft), raw
@@ -224,7 +185,7 @@ def _complete(record: dict[str, Any]) -> bytes | None:
     raw: bytes | None = record["attributes"]
     if raw is not None:
         family = family_of(record["type"])
-        if codec.subject_of(raw) != _SUBJECTS.get(family):
+        if codec.subject_of(raw) != SUBJECTS.get(family):
             raise codec.Undecodable("wire.subject", "attributes are not of the type's family")
         record["attributes"] = _attributes(raw)
     return raw
@@ -237,7 +198,7 @@ def _complete(record: dict[str, Any]) -> bytes | None:
 def encode_command(command: Command, drafts: Sequence[bytes] | None = None) -> bytes:
     """A whole value. `drafts` are the bodies of the command's drafts, where they are at hand. Raises `Invalid`."""
     bodies = [encode_draft(draft) for draft in command.drafts] if drafts is None else drafts
-    usual = write_command(command, bodies)
+    usual = write_command(command, bodies) if _shaped() else None
     if usual is not None:
         return codec.header("command") + usual
     name = _misplaced(command)
@@ -260,7 +221,7 @@ def decode_command_parts(value: bytes, *, attributes: bool = True) -> tuple[Comm
     """A command, and the bytes of its drafts as its events will hold them; `attributes` as in `decode_draft_raw`. Raises
     `RecordUnreadable`."""
     header = codec.header("command")
-    read = read_command(value, len(header), _usual_attributes) if value.startswith(header) else None
+    read = read_command(value, len(header), usual_attributes) if _shaped() and value.startswith(header) else None
     if read is None:
         command, parts = _command(value)
     else:
@@ -328,13 +289,13 @@ def encode_event(
     previous_hash: bytes,
     hash: bytes,
 ) -> bytes:
-    """A whole value: the draft's bytes as they are, and what the authority adds."""
+    """A whole value: the draft's bytes as they are, and what the authority adds. Raises `Invalid`."""
     if len(previous_hash) != DIGEST_BYTES or len(hash) != DIGEST_BYTES:
         raise Invalid(f"hash: {DIGEST_BYTES} bytes")
-    try:
-        added = f"{long_text(sequence)}{long_text(command_offset)}{_LAST[command_last]}{long_text(accepted_at)}@"
-    except OverflowError as error:
-        raise Invalid(str(error)) from error
+    if not _shaped():
+        fields = {"sequence": sequence, "command_offset": command_offset, "command_last": command_last, "accepted_at": accepted_at}
+        return codec.header("event") + draft_body + codec.encode_body("suffix", fields | {"previous_hash": previous_hash, "hash": hash})
+    added = f"{long_text(sequence)}{long_text(command_offset)}{_LAST[command_last]}{long_text(accepted_at)}@"
     return b"".join((codec.header("event"), draft_body, added.encode("latin-1"), previous_hash, b"@", hash))
 
 
@@ -347,7 +308,7 @@ def decode_event(value: bytes) -> Event:
 def decode_event_raw(value: bytes) -> tuple[Event, bytes | None]:
     """An event and the bytes of its attributes, from which its hash is recomputed. Raises `RecordUnreadable`."""
     header = codec.header("event")
-    read = read_event(value, len(header), _usual_attributes) if value.startswith(header) else None
+    read = read_event(value, len(header), usual_attributes) if _shaped() and value.startswith(header) else None
     return read or _event(value)
 
 

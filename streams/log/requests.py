@@ -24,7 +24,7 @@ from streams.settings import Settings
 _log = structlog.get_logger(__name__)
 
 OnDone = Callable[[StreamsError | None], None]
-"""Called once with None, or with what went wrong."""
+"""Called with None once the record is stored, or with what went wrong; `CommandLog.send` may leave it uncalled."""
 _LOOK_S: Final = 0.02
 """How often deliveries are looked at."""
 
@@ -48,11 +48,11 @@ class CommandLog:
         return partition_of(session_id.encode(), self._partitions)
 
     def send(self, value: bytes, session_id: str, on_done: OnDone | None = None) -> None:
-        """`on_done` is called from the delivery thread, with what went wrong. Raises `Overloaded`.
+        """`on_done`, if called, is called from the delivery thread: with None, or with what went wrong. Raises `Overloaded`.
 
-        Only a sample is reported on while all is well, since each report takes the interpreter from whoever answers
-        requests: one that fails makes every later one be reported on, until one arrives. Whoever sent waits for an outcome
-        with a time-out of its own anyway.
+        It is called for one command at a time while all is well, since each report takes the interpreter from whoever answers
+        requests; once one has failed, for every command, until one is stored. Whoever sends waits for an outcome with a
+        time-out of its own.
         """
         if on_done is None or (self._sampling and not self._troubled):
             self._produce("sending a command", self._commands, session_id.encode(), value, None)

@@ -111,6 +111,7 @@ class TransactionalProducer:
         )
 
     def commit(self) -> None:
+        """Raises `TransactionAborted`, and `Fatal` where what became of it is not known."""
         self._retry("committing", lambda: self._producer.commit_transaction(_ATTEMPT_S), self._deadline_s * 2)
 
     def abort(self) -> None:

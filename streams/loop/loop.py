@@ -69,8 +69,8 @@ class Loop:
         where a process of this instance still runs on this data folder.
 
         `client_id` is what the group shows of this member (`streams.log.owners`), for those who read its stores.
-        `pace_s`: the least time from one transaction to the next, for a handler whose answers nobody waits for: what arrives
-        meanwhile shares one, and its broker has more of itself left for those who wait.
+        `pace_s`: the least time from one transaction to the next, for a handler whose readers can wait so long: what arrives
+        meanwhile shares one, and the broker has more of itself left for others.
         """
         self._settings, self._log, self._handler, self._stop = settings, log, handler, stop
         self._crash = crash or NoCrash()

@@ -28,7 +28,8 @@ class Output(NamedTuple):
 class Step:
     """`now` is in microseconds since the epoch, one for the whole step; `owned_since` is when this process took the partition over.
 
-    `send`, where given, gets outputs while the step is at work still: they are on their way while the next are made.
+    `send`, where given, is called whenever many outputs have gathered and takes them (`taken_outputs`): they are on their way
+    while the next are made.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Step:
         self.now = now
         self.owned_since = owned_since
         self.outputs: list[Output] = []
+        """Not sent yet."""
         self.changelog: dict[bytes, bytes | None] = {}
         """Goes to the changelog and, after the commit, to the store."""
         self.local: dict[bytes, bytes | None] = {}
@@ -52,6 +54,7 @@ class Step:
         self._store, self._send = store, send
 
     def get(self, key: bytes) -> bytes | None:
+        """What was put in this step, or is in the store."""
         if key in self.changelog:
             return self.changelog[key]
         if key in self.local:

@@ -14,6 +14,7 @@ from streams.session.events import Draft, Event, KeyReference
 GENESIS: Final = b"session-streams/chain/v1"
 _ABSENT: Final = b"\xff\xff\xff\xff"
 _SHORT: Final = 256
+"""A length below it takes one byte of its four."""
 _EMPTY: Final = bytes(4)
 _LENGTH: Final = struct.Struct(">I").pack
 _NUMBER: Final = struct.Struct(">Iq").pack

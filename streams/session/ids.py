@@ -59,6 +59,7 @@ def derive_event_id(command_id: str, index: int) -> EventId:
 def event_ids(command_id: str) -> Callable[[int], EventId]:
     """`derive_event_id` for one command, with what all its ids share computed once."""
     encoded = command_id.encode()
+    # As `_fields` lays out "evt", the command's id and the index.
     shared = b"\x00\x00\x00\x03evt%b%b" % (len(encoded).to_bytes(4, "big"), encoded)
 
     def at(index: int) -> EventId:

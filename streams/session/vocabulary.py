@@ -64,7 +64,7 @@ def _one_of(words: str) -> Check:
 
 
 def pattern_of(check: Check) -> str:
-    """The regular expression of what a check of this page lets through."""
+    """The regular expression of what a check of this page lets through: every one is the `fullmatch` of one."""
     pattern: re.Pattern[str] = check.__self__  # type: ignore[attr-defined]
     return pattern.pattern
 

@@ -68,6 +68,7 @@ class SharedMemory:
         return options
 
     def usage_bytes(self) -> int:
+        """Of cache and memtables together."""
         return self._cache.get_usage()
 
 
@@ -85,6 +86,7 @@ def shared_memory() -> SharedMemory:
 
 
 def opened(path: Path, options: Options) -> Rdict:
+    """The database at `path`, with these options whatever it was made with."""
     # Named as the column family's too: rocksdict 0.3.29 otherwise takes those with which the store was made, its cache no
     # longer the shared one.
     return Rdict(str(path), options=options, column_families={"default": options})

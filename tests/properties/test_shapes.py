@@ -15,10 +15,11 @@ from schemas import codec, primitives
 from streams.authority import encoding
 from streams.errors import Invalid, RecordUnreadable, StoreUnusable
 from streams.log import record
+from streams.log.attributes import shape_of, usual_attributes
+from streams.log.outcomes import told
 from streams.log.shapes.commands import read_command
 from streams.log.shapes.drafts import read_draft, write_draft
 from streams.log.shapes.events import read_event
-from streams.log.shapes.outcomes import told
 from streams.session import chain
 from streams.session.commands import Command
 from streams.session.events import Draft, MessageAttributes
@@ -196,7 +197,7 @@ def test_a_chunk_of_outcomes_is_written_as_the_codec_does(decided_at: int, entri
 @many
 @given(damaged(drafts().map(record.encode_draft)))
 def test_a_damaged_draft_is_read_as_the_codec_reads_it_or_left_to_it(body: bytes) -> None:
-    read = read_draft(body, body.decode("latin-1"), 0, record._usual_attributes)
+    read = read_draft(body, body.decode("latin-1"), 0, usual_attributes)
     if read is not None and read.end == len(body):
         assert long_way(lambda: record._draft(codec.decode_body("draft", body))) == (read.draft, read.attributes)
 
@@ -204,7 +205,7 @@ def test_a_damaged_draft_is_read_as_the_codec_reads_it_or_left_to_it(body: bytes
 @many
 @given(damaged(commands.map(record.encode_command)))
 def test_a_damaged_command_is_read_as_the_codec_reads_it_or_left_to_it(value: bytes) -> None:
-    read = read_command(value, HEADER, record._usual_attributes)
+    read = read_command(value, HEADER, usual_attributes)
     if value.startswith(codec.header("command")) and read is not None:
         assert long_way(lambda: record._command(value)) is not None
         assert record.decode_command_parts(value) == record._command(value)
@@ -213,7 +214,7 @@ def test_a_damaged_command_is_read_as_the_codec_reads_it_or_left_to_it(value: by
 @many
 @given(damaged(drafts().map(event_value)))
 def test_a_damaged_event_is_read_as_the_codec_reads_it_or_left_to_it(value: bytes) -> None:
-    read = read_event(value, HEADER, record._usual_attributes)
+    read = read_event(value, HEADER, usual_attributes)
     if value.startswith(codec.header("event")) and read is not None:
         assert long_way(lambda: record._event(value)) == read
 
@@ -223,7 +224,7 @@ def test_a_damaged_event_is_read_as_the_codec_reads_it_or_left_to_it(value: byte
 def test_damaged_attributes_are_read_as_the_codec_reads_them_or_left_to_it(data: st.DataObject) -> None:
     draft = data.draw(drafts().filter(lambda draft: draft.attributes is not None))
     family = draft.type.partition(".")[0]
-    header, shape = record._shape_of(family)
+    header, shape = shape_of(family)
     body = data.draw(damaged(st.just(attributes_value(draft)[HEADER:])))
     read = shape.read(body.decode("latin-1"))
     if read is not None:
@@ -238,12 +239,12 @@ def test_ordinary_values_take_the_short_way(draft: Draft) -> None:
     raw = record.encode_attributes(draft.type, draft.attributes)
     body = write_draft(draft, raw)
     assert body is not None
-    read = read_draft(body, body.decode("latin-1"), 0, record._usual_attributes)
+    read = read_draft(body, body.decode("latin-1"), 0, usual_attributes)
     assert read is not None
     assert read.draft == draft
     value = record.encode_command(examples.command(draft))
-    assert read_command(value, HEADER, record._usual_attributes) is not None
-    assert read_event(event_value(draft), HEADER, record._usual_attributes) is not None
+    assert read_command(value, HEADER, usual_attributes) is not None
+    assert read_event(event_value(draft), HEADER, usual_attributes) is not None
 
 
 @modest
@@ -256,7 +257,7 @@ def test_all_attributes_of_ordinary_numbers_take_the_short_way(data: st.DataObje
     floats = {} if written is None else {k: None for k, v in msgspec.structs.asdict(written).items() if type(v) is float}
     if written is not None:
         written = msgspec.structs.replace(written, **numbers, **floats)
-        _, shape = record._shape_of(draft.type.partition(".")[0])
+        _, shape = shape_of(draft.type.partition(".")[0])
         body = shape.write(written)
         assert body is not None
         assert shape.read(body) == written
@@ -267,9 +268,9 @@ def test_the_family_of_another_schema_is_not_taken_for_this_one() -> None:
     draft = examples.message()
     raw = record.encode_attributes(draft.type, draft.attributes)
     assert raw is not None
-    assert record._usual_attributes(draft.type, raw) == draft.attributes
+    assert usual_attributes(draft.type, raw) == draft.attributes
     other = raw[:1] + (int.from_bytes(raw[1:HEADER], "big") + 1).to_bytes(4, "big") + raw[HEADER:]
-    assert record._usual_attributes(draft.type, other) is None
+    assert usual_attributes(draft.type, other) is None
 
 
 @pytest.mark.parametrize(
@@ -345,3 +346,16 @@ def test_an_ordinary_header_takes_the_short_way() -> None:
         last_command_offset=7,
     )  # fmt: skip
     assert encoding._read_header(encoding.encode_state("session", header)) == header
+
+
+def test_another_version_of_a_schema_takes_the_long_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes of the first version must not be written in front of another version's number, nor read as it."""
+    monkeypatch.setattr(record, "_shaped", lambda: False)
+    for name in ("read_draft", "write_draft", "read_command", "write_command", "read_event"):
+        monkeypatch.setattr(record, name, lambda *_: pytest.fail("took the short way"))
+    draft = examples.message()
+    value = record.encode_command(examples.command(draft))
+    assert record.decode_command(value).drafts == (draft,)
+    body = record.encode_draft(draft)
+    assert record.decode_draft(body) == draft
+    assert record.decode_event(event_value(draft)).event_id == draft.event_id

@@ -28,6 +28,7 @@ from streams.errors import BrokerUnavailable, Misconfigured
 _TAIL_LINES: Final = 25
 _STOP_TIMEOUT_S: Final = 15.0
 _ROOMY_MB: Final = 512
+"""A heap of this size or more is a lone node's; nodes of a cluster on one machine have less."""
 
 
 @dataclass
@@ -226,8 +227,8 @@ class LocalKafka:
 def _java(heap_mb: int) -> list[str]:
     """SerialGC: the least memory and threads; more processors gain nothing on a small machine.
 
-    A lone node has its whole heap from the start, a good part of it for young objects: growing from little, it stood still for
-    11 ms three times a second under appends, which was the slowest hundredth of them.
+    A node with a large heap has it whole from the start, a good part of it for young objects: one that grows from little stands
+    still for 11 ms three times a second under appends, which is the slowest hundredth of them.
     """
     heap = [f"-Xms{heap_mb}m", f"-Xmn{heap_mb * 3 // 8}m"] if heap_mb >= _ROOMY_MB else ["-Xms64m"]
     return [str(jars.java()), f"-Xmx{heap_mb}m", *heap, "-XX:+UseSerialGC", "-Xshare:auto", "-cp", f"{jars.jars()}/*"]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from schemas.primitives import long_at, long_bytes, long_of, long_text
-from streams.log.shapes.drafts import AttributesOf, ReadDraft, is_usual, read_draft
-from streams.log.shapes.patterns import A_LONG, COMMAND, PRINCIPAL, RUN, SESSION, TASK, WORKSPACE, optional
+from streams.log.shapes.drafts import AttributesOf, ReadDraft, read_draft
+from streams.log.shapes.patterns import A_LONG, COMMAND, PRINCIPAL, RUN, SESSION, TASK, WORKSPACE, is_usual, optional
 from streams.session.commands import Command, Kind, Report
 from streams.session.vocabulary import DIGEST_BYTES
 
@@ -95,7 +95,7 @@ def _drafts(value: bytes, characters: str, at: int, attributes_of: AttributesOf)
 
 
 def write_command(command: Command, drafts: Sequence[bytes]) -> bytes | None:
-    """The body of a command with these bodies of drafts, if it is well-formed and nothing of it is unusual."""
+    """The body of a command with these bodies of drafts, if it is well-formed and nothing of it is unusual, as a report is."""
     report, expected, lease_ms, reply_to = command.report, command.expected_sequence, command.lease_ms, command.reply_to
     if report is not None or len(command.request_digest) != DIGEST_BYTES or len(reply_to) > _LONGEST_REPLY_TO or not reply_to.isascii():
         return None

@@ -17,6 +17,7 @@ from streams.log.shapes.patterns import (
     THREAD,
     TURN,
     WORKSPACE,
+    is_usual,
     optional,
 )
 from streams.session import vocabulary
@@ -65,8 +66,6 @@ _NONE: Final = {f"\x08{NONE}": NO_CONTENT, f"\x0e{OMITTED}": Content(OMITTED)}
 _PLAIN: Final = {NONE: f"\x08{NONE}\0\0\0".encode(), OMITTED: f"\x0e{OMITTED}\0\0\0".encode()}
 _DIGEST: Final = b"\x02" + long_text(DIGEST_BYTES).encode("latin-1")
 _DIGEST_END: Final = len(_DIGEST) + DIGEST_BYTES
-_WIDEST: Final = 1 << 62
-
 
 AttributesOf = Callable[[str, bytes], Attributes | None]
 """From a type of event and bytes: the attributes, if they are as usual."""
@@ -182,6 +181,7 @@ def _told(content: Content, session_id: str) -> tuple[bytes, ...] | None:
 
 
 def _links(count: str, listed: str) -> tuple[Link, ...] | None:
+    """None where a length, or the count, is not that of what follows it."""
     links = []
     for relation_size, relation, id_size, linked in _LINK.findall(listed):
         if ord(relation_size) != 2 * len(relation) or ord(id_size) != 2 * len(linked):
@@ -197,8 +197,3 @@ def _sized(value: str) -> str:
 
 def _nullable(before: str, value: str | None) -> str:
     return "\x00" if value is None else before + value
-
-
-def is_usual(value: int | None) -> bool:
-    """Whether it is a number that `A_LONG` holds, or none."""
-    return value is None or (type(value) is int and -_WIDEST <= value < _WIDEST)

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from schemas.primitives import long_of, long_text, text
-from streams.log.shapes.patterns import A_LONG, LENGTH, optional
+from streams.log.shapes.patterns import A_LONG, LENGTH, is_usual, optional
 from streams.session.events import Attributes
 from streams.session.vocabulary import Check, pattern_of
 
 _DOUBLE: Final = struct.Struct("<d")
 _FIELDS: Final = {"long": A_LONG, "boolean": r"([\x00\x01])", "double": "(.{8})"}
-_WIDEST: Final = 1 << 62
-"""What `A_LONG` holds, on either side of 0."""
 
 
 class Family:
@@ -62,7 +60,7 @@ class Family:
                 parts.append("\x00")
             elif avro == "string" and type(value) is str and value.isascii():
                 parts.append(f"\x02{text(value)}")
-            elif avro == "long" and type(value) is int and -_WIDEST <= value < _WIDEST:
+            elif avro == "long" and is_usual(value):
                 parts.append(f"\x02{long_text(value)}")
             elif avro == "boolean" and type(value) is bool:
                 parts.append("\x02\x01" if value else "\x02\x00")

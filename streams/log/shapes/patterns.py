@@ -1,4 +1,4 @@
-"""Patterns of fields, as they stand in Avro."""
+"""Patterns of fields, as they stand in Avro, and which numbers they hold."""
 
 import re
 from typing import Final
@@ -8,9 +8,16 @@ from streams.session import vocabulary
 from streams.session.vocabulary import Check, pattern_of
 
 A_LONG: Final = f"({LONG})"
+_WIDEST: Final = 1 << 62
+"""What `A_LONG` holds, on either side of 0."""
 LENGTH: Final = r"([\x00-\x7e]|[\x80-\xfe][\x01-\x7f])"
 """Of a string of at most 8,191 bytes: what captures it compares it with what follows."""
 _ID: Final = re.compile(r"\(\?:([a-z]+)\)_\[0-9a-f\]\{32\}")
+
+
+def is_usual(value: int | None) -> bool:
+    """Whether it is a number that `A_LONG` holds, or none."""
+    return value is None or (type(value) is int and -_WIDEST <= value < _WIDEST)
 
 
 def optional(pattern: str) -> str:

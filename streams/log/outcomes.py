@@ -24,7 +24,8 @@ class Told(NamedTuple):
 
 
 def told(outcome: Outcome) -> Told:
-    return Told(_told(outcome), _granted(outcome))
+    """What both have in common, written once."""
+    return Told(_before(outcome), _after(outcome))
 
 
 def written_batch(reply_to: str, addressed: Sequence[bytes]) -> bytes:
@@ -33,7 +34,7 @@ def written_batch(reply_to: str, addressed: Sequence[bytes]) -> bytes:
     return b"".join((text_bytes(reply_to), *count, *addressed, b"\x00"))
 
 
-def _told(outcome: Outcome) -> bytes:
+def _before(outcome: Outcome) -> bytes:
     """From `session_id` to `decided_at`."""
     numbers = (
         f"{long_text(outcome.first_sequence)}{long_text(outcome.last_sequence)}"
@@ -46,7 +47,7 @@ def _told(outcome: Outcome) -> bytes:
     return b"".join((text_bytes(outcome.session_id), text_bytes(outcome.status), why, numbers.encode("latin-1")))
 
 
-def _granted(outcome: Outcome) -> bytes:
+def _after(outcome: Outcome) -> bytes:
     """`grant` and `actual_run_sequence`."""
     position = outcome.actual_run_sequence
     if outcome.grant is None and position is None:

@@ -335,7 +335,7 @@ def encode_outcomes(reply_to: str, outcomes: Sequence[Outcome]) -> bytes:
 
 
 def encode_addressed(reply_to: str, outcomes: Sequence[bytes]) -> bytes:
-    """As `encode_outcomes`, of outcomes that are written already (`shapes.outcomes.Told.addressed`)."""
+    """As `encode_outcomes`, of outcomes that are written already (`streams.log.outcomes.Told.addressed`)."""
     return codec.header("outcomes") + written_batch(reply_to, outcomes)
 
 

@@ -6,6 +6,7 @@ Whatever happens, nothing of it is left running: children end with this process 
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -174,7 +175,11 @@ class Bench:
 
 @contextmanager
 def opened(options: Options, say: Callable[[str], None], broker: Mapping[str, str] | None = None) -> Iterator[Bench]:
-    """A bench with a Kafka of its own in a temporary folder. `broker` are further settings of it."""
+    """A bench with a Kafka of its own in a temporary folder. `broker` are further settings of it.
+
+    SIGTERM ends it in order from now on, or its folders would stay.
+    """
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="session-streams-bench-"))
     try:
         with LocalKafka.start(overrides=broker) as kafka:

@@ -31,6 +31,8 @@ _POOL: Final = 64
 """Bodies made beforehand; each request takes one of them."""
 _PATIENCE_S: Final = 60.0
 """For the last answers."""
+_GREETING: Final = b"GET /healthz HTTP/1.1\r\nHost: bench\r\n\r\n"
+"""What each connection of an open loop begins with: one that is made has not been accepted yet, and would wait for that."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -197,16 +199,22 @@ class _OpenLoad(_Load):
     def __init__(self, task: Task, on_begin: Callable[[], None]) -> None:
         super().__init__(task, on_begin)
         self._free: list[_Connection] = []
+        self._greeted: set[_Connection] = set()
         self._over = False
 
     def free(self, connection: _Connection) -> None:
         if self._over:
             connection.finish()
+        elif connection not in self._greeted:
+            self._greeted.add(connection)
+            connection.send(_GREETING, time.perf_counter())
         else:
             self._free.append(connection)
 
     async def arrive(self) -> None:
         """Until the end."""
+        while len(self._free) < self._open:
+            await asyncio.sleep(0.01)
         random = Random()
         at = time.perf_counter()
         # Making the connections took its time.

@@ -3,11 +3,10 @@
 A role runs until `stop` is set, or raises the StreamsError that ends it; whoever supervises starts it again.
 """
 
-import gc
 import threading
 from contextlib import closing
-from typing import Final
 
+from connectors.collector import look_rarely
 from connectors.gateway.run import run_gateway
 from connectors.owner.graph_projector import run_graph
 from connectors.owner.projector import run_projector
@@ -21,17 +20,6 @@ from streams.loop.loop import Loop
 from streams.settings import Settings
 
 __all__ = ["run_authority", "run_gateway", "run_graph", "run_projector"]
-
-
-_ALLOCATIONS: Final = 50_000
-"""Objects that may gather before the collector looks: what a batch makes has no cycles, and goes when its last reader does."""
-
-
-def look_rarely() -> None:
-    """Has the garbage collector leave alone what the process has loaded, and look seldom at what it makes."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_ALLOCATIONS, 20, 20)
 
 
 def run_authority(settings: Settings, stop: threading.Event, *, crash_at: str | None = None) -> None:

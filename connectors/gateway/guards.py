@@ -131,7 +131,7 @@ class Admission(Budget):
         passed_s = now - self._since
         if passed_s >= _LOOK_S:
             # A pause says nothing of how fast it goes while it goes.
-            if passed_s < 3 * _LOOK_S:
+            if self._done and passed_s < 3 * _LOOK_S:
                 self._judge(self._done / passed_s)
             self._begin(now)
         self._done += 1

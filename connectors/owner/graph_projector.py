@@ -7,6 +7,7 @@ projector's reads with it.
 import threading
 from collections.abc import Callable
 
+from connectors.collector import look_rarely
 from connectors.owner.app import GraphApplication
 from connectors.owner.serving import Serving
 from streams.errors import StoreUnusable
@@ -52,6 +53,7 @@ def run_graph(
                 client_id=member,
                 pace_s=_PACE_S,
             )
+            look_rarely()
             loop.run()
     except StoreUnusable:
         for path in observer.damaged:

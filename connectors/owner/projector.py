@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+from connectors.collector import look_rarely
 from connectors.owner.app import OwnerApplication
 from connectors.owner.serving import Serving
 from streams.log.log import KafkaLog
@@ -33,4 +34,5 @@ def run_projector(
         projector = Projector(
             settings, KafkaLog(settings), serving.tables, serving.keeper, serving.freshness, client_id=member, joined=joined
         )
+        look_rarely()
         projector.run(stop)

@@ -1,6 +1,10 @@
 """What one key may ask over time, and what may be under way at once."""
 
+import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -113,3 +117,88 @@ def test_a_limit_below_the_least_holds() -> None:
     with pytest.raises(Overloaded) as refused:
         admission.take()
     assert refused.value.retry_after_s == 0.5
+
+
+class Turns:
+    """A loop whose time a test tells: `pass_s` lets it go by, and calls what is due once the loop comes to it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> asyncio.TimerHandle:
+        self._due.append((self.now + delay, callback))
+        return cast("asyncio.TimerHandle", Mock())
+
+    def pass_s(self, seconds: float, *, busy: bool = False) -> None:
+        """`busy`: the loop does nothing else meanwhile."""
+        until = self.now + seconds
+        while not busy and self._due and self._due[0][0] <= until:
+            due, callback = self._due.pop(0)
+            self.now = max(self.now, due)
+            callback()
+        self.now = until
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+@pytest.fixture
+def watched(turns: Turns) -> Admission:
+    admission = Admission(2048, "changes", patience_s=0.5, clock=lambda: turns.now)
+    admission.lateness.watch(turns)
+    return admission
+
+
+def test_a_loop_in_time_refuses_nobody(turns: Turns, watched: Admission) -> None:
+    watched.take(300)
+    for _ in range(100):
+        turns.pass_s(0.07)
+        assert not watched.full()
+
+
+def test_a_late_loop_refuses_at_once_and_until_it_has_been_in_time_again(turns: Turns, watched: Admission) -> None:
+    watched.take(300)
+    turns.pass_s(1)
+    turns.pass_s(0.3, busy=True)
+    assert watched.full(), "within the turn that takes so long"
+    turns.pass_s(0)
+    assert watched.full(), "and behind it, for what arrived meanwhile"
+    turns.pass_s(0.05)
+    assert not watched.full()
+
+
+def test_a_late_loop_refuses_no_few_callers(turns: Turns, watched: Admission) -> None:
+    turns.pass_s(0.3, busy=True)
+    watched.take(200)
+    assert not watched.full()
+    assert not watched.full(coming=50)
+    assert watched.full(coming=56)
+
+
+def test_refusing_for_lateness_lets_no_more_in_later(turns: Turns, watched: Admission) -> None:
+    watched.take(300)
+    limit = watched.limit
+    turns.pass_s(0.3, busy=True)
+    for _ in range(5000):
+        assert watched.full()
+        watched.done(0.01)
+    turns.pass_s(0.3, busy=True)
+    watched.done(0.01)
+    assert watched.limit == limit
+
+
+def test_a_loop_that_is_watched_no_more_is_not_late(turns: Turns, watched: Admission) -> None:
+    watched.take(300)
+    turns.pass_s(0.3, busy=True)
+    watched.lateness.stop()
+    assert not watched.full()
+
+
+def test_what_is_let_in_and_has_not_begun_counts() -> None:
+    admission = Admission(3, "things", patience_s=0.5)
+    admission.take(1)
+    assert not admission.full(coming=1)
+    assert admission.full(coming=2)

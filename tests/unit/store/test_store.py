@@ -74,6 +74,30 @@ def test_both_implementations_give_the_same_digest(path: Path) -> None:
     assert filled(path) == memory.digest()
 
 
+def _killed(program: str, path: Path, count: int) -> tuple[int, int]:
+    """Runs a child that writes `a/` and `b/` of each number to the store until it has reported `count`, kills it, and checks
+    that the store holds exactly the numbers that its offset tells. Returns what was reported last, and that offset."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    assert child.stdout is not None
+    reported = 0
+    for line in child.stdout:
+        reported = int(line)
+        if reported >= count:
+            break
+    child.send_signal(signal.SIGKILL)
+    child.stdout.close()
+    child.wait()
+    store = Store.open(path, IDENTITY)
+    written = store.offsets()["events"]
+    for prefix in (b"a/", b"b/"):
+        with store.scan(prefix) as rows:
+            assert [int(key[2:]) for key, _ in rows] == list(range(written))
+    store.close()
+    return reported, written
+
+
 def test_rows_survive_the_kill_of_the_process(path: Path) -> None:
     """A child writes, reports how far it is and is killed with SIGKILL; every batch that it reported is there, whole."""
     program = """
@@ -88,25 +112,8 @@ while True:
     number += 1
     print(number, flush=True)
 """
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
-    )
-    assert child.stdout is not None
-    reported = 0
-    for line in child.stdout:
-        reported = int(line)
-        if reported >= 500:
-            break
-    child.send_signal(signal.SIGKILL)
-    child.stdout.close()
-    child.wait()
-    store = Store.open(path, IDENTITY)
-    written = store.offsets()["events"]
+    reported, written = _killed(program, path, 500)
     assert written >= reported
-    for prefix in (b"a/", b"b/"):
-        with store.scan(prefix) as rows:
-            assert [int(key[2:]) for key, _ in rows] == list(range(written))
-    store.close()
 
 
 def test_a_kill_while_a_store_is_filled_takes_rows_and_offset_back_together(path: Path) -> None:
@@ -125,25 +132,8 @@ while True:
     number += 1
     print(number, flush=True)
 """
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
-    )
-    assert child.stdout is not None
-    reported = 0
-    for line in child.stdout:
-        reported = int(line)
-        if reported >= 5000:  # several memtables
-            break
-    child.send_signal(signal.SIGKILL)
-    child.stdout.close()
-    child.wait()
-    store = Store.open(path, IDENTITY)
-    written = store.offsets()["events"]
+    reported, written = _killed(program, path, 5000)  # several memtables
     assert 1 < written < reported
-    for prefix in (b"a/", b"b/"):
-        with store.scan(prefix) as rows:
-            assert [int(key[2:]) for key, _ in rows] == list(range(written))
-    store.close()
 
 
 def test_what_was_filled_survives_a_kill(path: Path) -> None:

@@ -47,7 +47,22 @@ class _Channel(NamedTuple):
     transactional: bool = False
 
 
-_STATE: Final = ("session", "thread", "turn", "run", "attempt", "wait", "approval", "effect", "action", "child", "outcome-chunk")
+_STATE: Final = (
+    "session",
+    "history",
+    "lineage",
+    "checkpoint",
+    "thread",
+    "turn",
+    "run",
+    "attempt",
+    "wait",
+    "approval",
+    "effect",
+    "action",
+    "child",
+    "outcome-chunk",
+)
 _BY_KEY: Final = "murmur2 of the key"
 _CHANNELS: Final = {
     "sessions.commands": _Channel("Commands", ("command",), f"^sess_{_HEX}$", _BY_KEY, ("gateway",), ("authority",)),
@@ -61,6 +76,18 @@ _CHANNELS: Final = {
         ("authority",),
         ("authority",),
         True,
+    ),
+    "sessions.checkpoints": _Channel(
+        "Checkpoints of sessions",
+        ("checkpoint",),
+        f"^ckpt_{_HEX}$",
+        "that of the session's events",
+        ("authority",),
+        ("projector",),
+        True,
+    ),
+    "sessions.timers": _Channel(
+        "What is due in sessions", (), f"^sess_{_HEX}/.+$", "that of the session's events", ("custodian",), ("custodian",), True
     ),
     "sessions.graph": _Channel(
         "Execution graphs",

@@ -5,7 +5,8 @@
       NotPermitted        caller: another key                                                  code auth.*
       NotFound            caller: nothing there (or nothing for this key)                      code resource.not_found
       Retriable           caller: the same request again after `retry_after_s`                 code service.*
-        BrokerUnavailable, NotOwner, ProjectionBehind, Overloaded, KeyringUnavailable, RegistryUnavailable
+        BrokerUnavailable, NotOwner, ProjectionBehind, Overloaded, KeyringUnavailable, BlobStoreUnavailable,
+        RegistryUnavailable
         OutcomeUnknown    it may have taken effect: under the same Idempotency-Key only        code service.outcome_unknown
       ContentUnavailable  reader: show a typed gap                                             code content.*
       Fenced              process: drop the work at hand and join again
@@ -72,6 +73,10 @@ class Overloaded(Retriable):
 
 class KeyringUnavailable(Retriable):
     code = "service.keyring_unavailable"
+
+
+class BlobStoreUnavailable(Retriable):
+    code = "service.blob_store_unavailable"
 
 
 class RegistryUnavailable(Retriable):

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +28,27 @@ def create_once(path: Path, content: bytes) -> None:
     finally:
         aside.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def read_private(path: Path, bytes_max: int) -> bytes:
+    """The first `bytes_max` bytes of a file that only its owner may read or change.
+
+    Raises `Misconfigured` where others may, and OSError.
+    """
+    return _read_unless(0o077, "read or change", path, bytes_max)
+
+
+def read_own(path: Path, bytes_max: int) -> bytes:
+    """The same of a file that others may read, but not change."""
+    return _read_unless(0o022, "change", path, bytes_max)
+
+
+def _read_unless(modes: int, what: str, path: Path, bytes_max: int) -> bytes:
+    with path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        if mode & modes:
+            raise Misconfigured(f"key file {path} has mode {mode:04o}, others may {what} it: chmod 600 {path}")
+        return file.read(bytes_max)
 
 
 def sync_directory(path: Path) -> None:

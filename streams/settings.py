@@ -63,6 +63,20 @@ class Settings:
     """Of typed state of sessions that an authority keeps in memory, beside its store's caches."""
     content_window_days: int = 365
     """Pinned to a session at creation where the workspace has no policy of its own."""
+    checkpoint_window_s: int = 2_592_000
+    """How long a checkpoint of a session may restore something, 30 days at most; pinned as well. A workspace's policy may only
+    shorten it."""
+    support_dir: str = ""
+    """Of the signed observations behind the support catalogue, and of the keys that they count by; empty: `<data_dir>/support`."""
+    support_days: float = 30.0
+    """How long an observation proves something."""
+    blob_store: str = ""
+    """Where uploads and large content lie: `s3://bucket/prefix`, with credentials and region from the AWS_* variables, or
+    `file:///folder`; empty: `<data_dir>/blobs`."""
+    blob_store_endpoint: str = ""
+    """Of an S3-compatible service that is not AWS, as a URL."""
+    orphan_grace_s: float = 86_400.0
+    """How long an upload that nothing refers to is kept. Half of it is the time to refer to it."""
     registry_url: str = ""
     """Of a Confluent-compatible schema registry; empty: the numbers of `schemas/registry.json`. Chosen before the first
     record and kept, since the numbers in front of values are the registry's own."""
@@ -84,6 +98,10 @@ class Settings:
         """What `from_environment` reads these settings from."""
         given = {variable_of(_PREFIX, each.name): str(getattr(self, each.name)) for each in fields(self) if each.name != "kafka"}
         return given | {variable_of(_KAFKA, name.replace(".", "_")): text for name, text in self.kafka.items()}
+
+    @property
+    def support_path(self) -> Path:
+        return Path(self.support_dir) if self.support_dir else self.data_dir / "support"
 
     def stores_path(self, role: str) -> Path:
         """Of a role's stores, those of every instance."""

@@ -6,6 +6,8 @@ own_broker  one node for one test, which may do to it what it likes
 cluster3    three nodes for one module; a test that kills one starts it again
 settings    `Settings` on `broker` with a unique prefix, an empty data folder and its topics in place
 settings_on the same on any bootstrap, with changes: `settings_on(cluster3.bootstrap, replication=3, partitions=1)`
+journey     `with journey("post_ready_replacement"):` is the journey of that capability; with `--support DIR` its end is recorded
+            there, signed (`session-streams support trust --key-file DIR/journeys.pem` lets it count)
 recordings  the folder of recorded transcripts, or a skip that says where it was looked for
 """
 
@@ -22,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from connectors.cli.kafka import LocalKafka
 from streams.log import topics
 from streams.settings import Settings
+from tests.support.journeys import Journey, journey_of
 
 REPOSITORY = Path(__file__).parent.parent
 _KAFKA_FIXTURES = {"broker", "own_broker", "cluster3", "settings", "settings_on"}
@@ -37,6 +40,9 @@ class Broker:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--broker", metavar="HOST:PORT", help="use this Kafka instead of starting a local one")
+    parser.addoption(
+        "--support", metavar="DIR", type=Path, help="record there, signed, which journeys passed: evidence of what is supported"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -113,6 +119,11 @@ def settings_on(tmp_path: Path) -> Iterator[Callable[..., Settings]]:
 @pytest.fixture
 def settings(broker: Broker, settings_on: Callable[..., Settings]) -> Settings:
     return settings_on(broker.bootstrap)
+
+
+@pytest.fixture
+def journey(request: pytest.FixtureRequest) -> Journey:
+    return journey_of(request.config.getoption("--support"), request.node.nodeid)
 
 
 @pytest.fixture(scope="session")

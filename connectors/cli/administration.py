@@ -119,11 +119,7 @@ def keys_create(
     from connectors.edge.keys import KeyAdministration
 
     settings = found.settings(broker=broker, data_dir=data_dir)
-    if workspace is None:
-        up = found.read_up(settings.data_dir)
-        if up is None:
-            raise Misconfigured(f"no up.json in {settings.data_dir.absolute()} tells the workspace: give --workspace ws_...")
-        workspace = up.workspace_id
+    workspace = workspace_of(workspace, settings)
     expires_at = None if expires_in_days is None else now_us() + int(expires_in_days * 86_400_000_000)
     key, secret = KeyAdministration(settings).create(workspace, scope, kind=kind, subject_id=subject, expires_at=expires_at)
     if as_json:
@@ -180,6 +176,16 @@ def _key_row(key: "ApiKey", secret: str | None = None) -> _KeyRow:
         revoked_at=rfc3339(key.revoked_at),
         api_key=secret,
     )
+
+
+def workspace_of(given: str | None, settings: Settings) -> str:
+    """The one that is named, or that of `up`. Raises `Misconfigured`."""
+    if given is not None:
+        return given
+    up = found.read_up(settings.data_dir)
+    if up is None:
+        raise Misconfigured(f"no up.json in {settings.data_dir.absolute()} tells the workspace: give --workspace ws_...")
+    return up.workspace_id
 
 
 def rfc3339(at_us: int | None) -> str | None:

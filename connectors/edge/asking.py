@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from connectors.edge.compose import CommandComposer
 from connectors.edge.submit import BYTES_MAX, COMMANDS_MAX, OutcomesHandedOn, Submitter, new_reply_to
+from streams.custody.keyring import Keyring
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.log.requests import CommandLog, OutcomeFollower
@@ -21,6 +22,7 @@ class Asking(Struct, frozen=True, kw_only=True):
     """Of one process. Only `submitter` belongs to an event loop."""
 
     settings: Settings
+    keyring: Keyring
     sealer: Sealer
     composer: CommandComposer
     commands: CommandLog
@@ -51,6 +53,7 @@ def asking(settings: Settings, role: str) -> Iterator[Asking]:
         stack.callback(outcomes.close)
         yield Asking(
             settings=settings,
+            keyring=keyring,
             sealer=sealer,
             composer=CommandComposer(keyring, sealer, timeout_s=settings.request_timeout_s, cache_seconds=settings.lease_s),
             commands=commands,

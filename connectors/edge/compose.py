@@ -26,7 +26,7 @@ from streams.log.record import encode_draft
 from streams.projections.sessions import SessionRow
 from streams.session.commands import Command, Kind, Report
 from streams.session.events import NO_CONTENT, OMITTED, Attributes, Content, Draft, Link
-from streams.session.ids import derive_command_id, derive_from_command, derive_session_id, event_ids, request_digest
+from streams.session.ids import derive_command_id, derive_from_command, derive_keyed, derive_session_id, event_ids, request_digest
 
 SEALED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of sealed content in one command."""
@@ -41,6 +41,8 @@ class SessionFacts(Struct, frozen=True, gc=False, kw_only=True):
     subject_id: str | None
     policy_mode: str
     content_window_days: int
+    checkpoint_window_s: int | None = None
+    """Seconds; None where none was pinned."""
 
 
 def facts_of_row(row: SessionRow) -> SessionFacts:
@@ -149,6 +151,14 @@ class CommandComposer:
     def naming(self, facts: SessionFacts, incoming: Incoming) -> Naming:
         identity_key = self._identity_key(facts.workspace_id)
         return Naming(derive_command_id(identity_key, facts.workspace_id, facts.session_id, incoming.idempotency_key))
+
+    def claim_digest(self, incoming: Incoming) -> str:
+        """Which claim by lane this is, wherever it leads: 32 hex digits, keyed."""
+        principal = incoming.principal
+        made = derive_keyed(
+            "claim", self._identity_key(principal.workspace_id), principal.workspace_id, principal.principal_id, incoming.idempotency_key
+        )
+        return made.removeprefix("claim_")
 
     def compose(
         self,

@@ -25,10 +25,12 @@ class DeadLetters(Protocol):
 
 
 class Unread(Struct, frozen=True, kw_only=True):
-    """A record as its source met it. `place` (a file and line) and `record` (its bytes, or their start) are sealed."""
+    """A record as its source met it. `place` (a file and line) and `record` (its bytes, or their start) are sealed; under zero
+    data retention (`policy_mode` of the session) neither is kept."""
 
     workspace_id: str
     session_id: str
+    policy_mode: str
     source_kind: str
     source_index: int | None
     reason: str
@@ -39,10 +41,11 @@ class Unread(Struct, frozen=True, kw_only=True):
 def seal_unread(sealer: Sealer, unread: Unread, now: int) -> DeadLetter:
     """The letter, its secret durable. `now` in microseconds. Blocks on the keyring. Raises `KeyringUnavailable`."""
     day = content_expiry_day(now, DEAD_LETTER_DAYS)
+    omitted = unread.policy_mode == "zdr"
     return dead_letter(
         sealer,
         Address(day, unread.source_kind, None, unread.source_index, unread.workspace_id),
-        Letter(key=None, value=unread.record, place=unread.place),
+        Letter(key=None, value=b"" if omitted else unread.record, place="" if omitted else unread.place),
         session_id=unread.session_id,
         reason=unread.reason,
         detail="met by a source",

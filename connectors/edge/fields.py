@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from streams.session.events import FAMILIES, TYPES
+from streams.session.folds import LONGEST_CHECKPOINT_WINDOW_S
 from streams.session.ids import PREFIXES
 from streams.session.vocabulary import NAME_PATTERN, RELATIONS
 
@@ -62,6 +63,12 @@ EffectId = _identifier("eff")
 ArtifactId = _identifier("art")
 CallId = _identifier("call")
 ChildId = _identifier("chld")
+CheckpointId = _identifier("ckpt")
+ForkId = _identifier("fork")
+UploadId = _identifier("snap")
+CheckpointId = _identifier("ckpt")
+ForkId = _identifier("fork")
+SnapshotId = _identifier("snap")
 AnyId = Annotated[str, Meta(pattern=rf"^({'|'.join(PREFIXES)})_[0-9a-f]{{32}}$(?!\n)", max_length=40)]
 LinkTarget = Annotated[str, Meta(pattern=rf"^(({'|'.join(PREFIXES)})_[0-9a-f]{{32}}|\$(0|[1-9][0-9]{{0,4}}))$(?!\n)", max_length=40)]
 NodeId = Annotated[
@@ -80,12 +87,14 @@ PATH_PARAMETERS: dict[str, tuple[str, Any]] = {
     "wait_id": ("wait", WaitId),
     "approval_id": ("appr", ApprovalId),
     "effect_id": ("eff", EffectId),
+    "checkpoint_id": ("ckpt", CheckpointId),
 }
 """An id of another form names nothing: such a path is not found."""
 
 Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Generation = Annotated[int, Meta(ge=1, le=INT64_MAX)]
 Days = Annotated[int, Meta(ge=1, le=36_500)]
+CheckpointWindow = Annotated[int, Meta(ge=1, le=LONGEST_CHECKPOINT_WINDOW_S, description="Seconds")]
 LeaseMs = Annotated[int, Meta(ge=1_000, le=3_600_000, description="Milliseconds")]
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; kept to the microsecond")]
 Name = Annotated[
@@ -115,7 +124,12 @@ WaitKind = Literal["human", "machine", "timer"]
 EvidenceKind = Literal["provider_lookup", "idempotency_mechanism", "accepted_receipt", "governed_decision"]
 EffectOutcome = Literal["succeeded", "failed", "not_performed", "abandoned"]
 
-TIMES = frozenset({"expires_at", "lease_expires_at"})
+RecoveryMode = Literal["checkpoint_restore", "event_log_rebuild"]
+ContinuationKind = Literal["native", "event_log_rebuild"]
+SnapshotKind = Literal["stored", "referenced", "none"]
+Positions = Annotated[str, Meta(pattern=r"^[a-z0-9_=:,;-]*$(?!\n)", description="Where content lies, by session and expiry day")]
+
+TIMES = frozenset({"expires_at", "lease_expires_at", "verified_at"})
 """Attributes that are times: microseconds in the log, RFC 3339 here."""
 
 _ATTRIBUTES: dict[str, Any] = {
@@ -128,7 +142,13 @@ _ATTRIBUTES: dict[str, Any] = {
     "kind": Name, "native": bool, "wait_id": WaitId, "expires_at": Moment, "approval_id": ApprovalId, "action_digest": Digest,
     "decision": Code, "effect_id": EffectId, "provider": Name, "request_digest": Digest, "receipt_digest": Digest,
     "evidence_kind": EvidenceKind, "artifact_id": ArtifactId, "media_type": Name, "byte_count": Count, "digest": Digest,
-    "pin_kind": Code, "revision": Name, "target_run_id": RunId,
+    "pin_kind": Code, "revision": Name, "target_run_id": RunId, "checkpoint_window_s": CheckpointWindow, "fork_id": ForkId,
+    "source_session_id": SessionId, "child_session_id": SessionId, "origin_session_id": SessionId, "checkpoint_id": CheckpointId,
+    "through_sequence": Count, "through_event_id": EventId, "through_hash": Hex32, "source_hash": Hex32, "inherited": Positions,
+    "depth": Count, "recovery_mode": RecoveryMode, "recovery_reason": Code, "complete": bool, "incomplete_ok": bool,
+    "replaces": Generation, "frontier_sequence": Count, "verification_digest": Digest, "verified_at": Moment,
+    "continuation_kind": ContinuationKind, "snapshot_kind": SnapshotKind, "snapshot_id": SnapshotId, "snapshot_bytes": Count,
+    "snapshot_digest": Digest, "native_id": SnapshotId, "native_bytes": Count, "native_digest": Digest,
 }  # fmt: skip
 _OF_FAMILY: dict[tuple[str, str], Any] = {
     ("thread", "kind"): ThreadKind,

@@ -83,7 +83,7 @@ def encode_row(key: ApiKey) -> bytes:
     fields = structs.asdict(key)
     workspace_id = fields.pop("workspace_id")
     fields["scopes"] = list(key.scopes)
-    return encode(_SUBJECT, {"workspace_id": workspace_id, "kind": _KIND, "id": key.key_id, "api_key": fields})
+    return encode(_SUBJECT, {"workspace_id": workspace_id, "kind": _KIND, "id": key.key_id, "api_key": fields, "policy": None})
 
 
 def decode_row(value: bytes) -> ApiKey | None:

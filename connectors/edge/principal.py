@@ -13,6 +13,9 @@ SCOPES: Final = (
 )  # fmt: skip
 """`admin` includes every other scope of its workspace."""
 
+ANY_SCOPE: Final = "any"
+"""What a route asks for that is open to every key."""
+
 KINDS: Final = ("service", "runner", "person")
 
 
@@ -26,7 +29,7 @@ class Principal(Struct, frozen=True, gc=False):
     subject_id: str | None = None
 
     def holds(self, scope: str) -> bool:
-        return scope in self.scopes or "admin" in self.scopes
+        return scope in self.scopes or "admin" in self.scopes or scope == ANY_SCOPE
 
     def require(self, scope: str) -> None:
         """Raises `NotPermitted` (auth.scope) naming the scope that is missing."""

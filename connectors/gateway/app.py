@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import msgspec
@@ -15,7 +14,21 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 
 from connectors import asyncapi
-from connectors.gateway import append, dead_letters, effects, export, graph, interactions, operations, reading, runs, sessions, turns
+from connectors.gateway import (
+    append,
+    dead_letters,
+    effects,
+    export,
+    graph,
+    interactions,
+    operations,
+    policy,
+    reading,
+    runs,
+    sessions,
+    support,
+    turns,
+)
 from connectors.gateway.answers import Answer
 from connectors.gateway.asgi import DOOR, Receive, Scope, Send
 from connectors.gateway.bodies import NoQuery
@@ -26,17 +39,10 @@ from connectors.gateway.openapi import document
 from connectors.gateway.problems import answer_to
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
+from connectors.support.support import running_release
 
 _HOT: Final = "/v1/sessions/{session_id}/events"
 _ID: Final = slice(len("/v1/sessions/"), -len(HOT_END))
-
-
-def _version() -> str:
-    """Of the installed distribution; a checkout that is only on the path has none."""
-    try:
-        return version("session-streams")
-    except PackageNotFoundError:
-        return "0+checkout"
 
 
 async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> Answer:
@@ -45,9 +51,9 @@ async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> 
 
 ROUTES: Final = (
     *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
-    *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *operations.ROUTES,
+    *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
 )  # fmt: skip
-DOCUMENT: Final = msgspec.json.encode(document(ROUTES, _version()))
+DOCUMENT: Final = msgspec.json.encode(document(ROUTES, running_release()))
 
 
 def _document_route(name: str, text: bytes) -> Route:
@@ -79,7 +85,7 @@ class GatewayApplication:
 
     def _assemble(self, gateway: Gateway) -> None:
         by_path: dict[str, dict[str, Endpoint]] = {}
-        topics = msgspec.json.encode(asyncapi.document(gateway.settings, _version()))
+        topics = msgspec.json.encode(asyncapi.document(gateway.settings, running_release()))
         for route in (*ROUTES, _document_route("openapi", DOCUMENT), _document_route("asyncapi", topics)):
             by_path.setdefault(route.path, {})[route.method] = Endpoint(gateway, route)
         self._hot = by_path[_HOT]

@@ -58,7 +58,76 @@ class OpenRun(Body, frozen=True):
 
 
 class ClaimRun(Body, frozen=True):
+    """`incomplete_ok`: the worker copes with a history that cannot be read whole. The revisions are the worker's own; without
+    them it stands for those that the Run names."""
+
     lease_ms: f.LeaseMs = 60_000
+    incomplete_ok: bool = False
+    harness_revision: f.Name | None = None
+    environment_revision: f.Name | None = None
+
+
+class ClaimNext(ClaimRun, frozen=True):
+    """Any Run of these lanes; `wait_ms`: how long to wait for one."""
+
+    lanes: Annotated[tuple[f.Name, ...], Meta(min_length=1, max_length=16)]
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000, description="Milliseconds")] = 0
+
+
+class ReplaceAttempt(Body, frozen=True):
+    """The evidence for replacing an attempt that was ready: `replaces` is its generation, `frontier_sequence` the Run position that
+    the worker has recovered to, and the rest the exact tuple that must be verified now (GET /v1/support/capabilities)."""
+
+    replaces: f.Generation
+    frontier_sequence: f.Count
+    harness_revision: f.Name
+    environment_revision: f.Name
+    driver: f.Name
+    sandbox_provider_revision: f.Name
+    policy: f.Name
+    execution_target: f.Name
+    lease_ms: f.LeaseMs = 60_000
+    incomplete_ok: bool = False
+
+
+class Snapshot(Body, frozen=True):
+    """Either `upload_id`, of bytes uploaded to this session, or what a provider keeps: `provider` and `reference`, which is content
+    and sealed."""
+
+    upload_id: f.UploadId | None = None
+    provider: f.Name | None = None
+    reference: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
+
+
+class NativeContinuation(Body, frozen=True, tag_field="kind", tag="native"):
+    """Uploaded harness material, at most 16 MiB."""
+
+    upload_id: f.UploadId
+
+
+class RebuiltContinuation(Body, frozen=True, tag_field="kind", tag="event_log_rebuild"):
+    """The harness is to be rebuilt from the event log."""
+
+
+class CreateCheckpoint(Body, frozen=True):
+    """Everything up to `through_sequence`, which is `through_event_id`, is in it. Revisions that are not given are those of the Run."""
+
+    through_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)]
+    through_event_id: f.EventId
+    continuation: NativeContinuation | RebuiltContinuation
+    snapshot: Snapshot | None = None
+    harness: f.Name | None = None
+    harness_revision: f.Name | None = None
+    environment_revision: f.Name | None = None
+
+
+class ForkSession(Body, frozen=True):
+    """By checkpoint: conversation, disk and native state. By event: the conversation up to it; `through_sequence` saves looking for
+    where it stands."""
+
+    checkpoint_id: f.CheckpointId | None = None
+    at_event: f.EventId | None = None
+    through_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)] | None = None
 
 
 class RenewAttempt(Body, frozen=True):
@@ -170,6 +239,24 @@ class SessionsQuery(Body, frozen=True):
     subject_id: f.SubjectId | None = None
 
 
+class CheckpointsQuery(Body, frozen=True):
+    cursor: Annotated[str, Meta(max_length=200)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class MaterialQuery(Body, frozen=True):
+    part: Literal["snapshot", "native"] = "snapshot"
+
+
+class ConversationQuery(Body, frozen=True):
+    """Behind `after_sequence` of the session's own positions; from 0 on its ancestors come first, unless `lineage` is false.
+    `require_complete`: refused where not all of it can be read."""
+
+    after_sequence: f.Count = 0
+    lineage: bool = True
+    require_complete: bool = False
+
+
 class EventsQuery(Body, frozen=True):
     after_sequence: f.Count = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
@@ -191,3 +278,17 @@ class GraphQuery(Body, frozen=True):
     around: f.NodeId | None = None
     depth: Annotated[int, Meta(ge=0, le=20)] = 2
     format: Literal["json", "mermaid", "dot", "svg"] | None = None
+
+
+class SupportQuery(Body, frozen=True):
+    """All rows; or those of one exact tuple, where driver, sandbox_provider_revision, policy and execution_target are given. Its
+    `release` is by default the one that answers."""
+
+    capability: f.Code | None = None
+    release: f.Name | None = None
+    driver: f.Name | None = None
+    sandbox_provider_revision: f.Name | None = None
+    policy: f.Name | None = None
+    execution_target: f.Name | None = None
+    harness_revision: f.Name | None = None
+    environment_revision: f.Name | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from collections.abc import AsyncIterator
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
 
@@ -157,6 +158,29 @@ class Call:
                 break
         self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return self.body
+
+    async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
+        """The body as it comes. What is not taken yet waits with the sender. Raises as `read_body`."""
+        length = self.header("content-length")
+        if length is not None and int(length) > bytes_max:
+            raise _too_large(bytes_max)
+        size, deadline_s = 0, time.monotonic() + self._limits.upload_total_s
+        more = True
+        while more:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            try:
+                message = await asyncio.wait_for(self.receive(), min(self._limits.body_timeout_s, left_s))
+            except TimeoutError:
+                raise Invalid("the body did not arrive in time", code="request.timeout") from None
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > bytes_max:
+                raise _too_large(bytes_max)
+            more = message.get("more_body", False)
+            if chunk:
+                yield chunk
 
     async def json(self, decoder: "msgspec.json.Decoder[T]") -> T:
         """The body as one JSON object; an empty one stands for `{}`. Raises `Invalid`."""

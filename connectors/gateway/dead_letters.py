@@ -25,6 +25,7 @@ async def store(gateway: Gateway, call: Call, body: bodies.DeadLetterBody) -> An
     unread = Unread(
         workspace_id=facts.workspace_id,
         session_id=facts.session_id,
+        policy_mode=facts.policy_mode,
         source_kind=body.source_kind,
         source_index=body.source_index,
         reason=body.reason,

@@ -28,7 +28,7 @@ class Endpoint:
     def __init__(self, gateway: Gateway, route: Route) -> None:
         self.route = route
         self._gateway = gateway
-        self._budget = gateway.changes if route.change else gateway.reads
+        self._budget = gateway.budget(route.budget or ("changes" if route.change else "reads"))
         self._full = answer_to(gateway.changes.refusal())
         self._decoder = msgspec.json.Decoder(route.body) if route.body is not None and not route.reads_body_itself else None
 
@@ -50,8 +50,9 @@ class Endpoint:
             return
         finally:
             call.release()
-        # How long a stream was followed says nothing of how fast it was answered.
-        seconds = time.perf_counter() - began if isinstance(answer, Answer) else None
+        # How long a stream was followed, or a body came, says nothing of how fast it was answered.
+        at_once = isinstance(answer, Answer) and self.route.budget is None
+        seconds = time.perf_counter() - began if at_once else None
         gateway.metrics.observe(self.route.name, answer.status, seconds)
 
     async def _answer(self, call: Call) -> Sendable:
@@ -59,6 +60,8 @@ class Endpoint:
             if self.route.scope is not None:
                 call.principal = self._gateway.authenticate(call)
                 call.principal.require(self.route.scope)
+                if self.route.also_scope is not None:
+                    call.principal.require(self.route.also_scope)
             misfit = misfit_of_path(call.path)
             if misfit is not None:
                 raise NotFound(misfit)

@@ -23,7 +23,8 @@ class ContentView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
 
 
 class NodeView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`content` is of the event that made the node, `changed_content` of the one that last changed it."""
+    """`content` is of the event that made the node, `changed_content` of the one that last changed it. A session without a
+    `state` is another one than the graph's own."""
 
     id: f.NodeId
     type: str
@@ -42,6 +43,11 @@ class NodeView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     request_digest: str | None = None
     receipt_digest: str | None = None
     digest: str | None = None
+    harness_revision: str | None = None
+    environment_revision: str | None = None
+    through_sequence: Sequence | None = None
+    through_event_id: f.EventId | None = None
+    fork_id: f.ForkId | None = None
     occurred_at: f.Moment | None = None
     expires_at: f.Moment | None = None
     created_at: f.Moment
@@ -55,14 +61,18 @@ class NodeView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
 
 
 class EdgeView(
-    Struct, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}, forbid_unknown_fields=True
+    Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"source": "from", "target": "to"}, forbid_unknown_fields=True
 ):  # fmt: skip
-    """Read as a sentence: from, type, to. The two events explain it."""
+    """Read as a sentence: from, type, to. The two events explain it. `through_sequence`: how far what it leads to is meant;
+    `reason`: why a harness was rebuilt_from the log."""
 
     id: str
     type: str
     source: f.NodeId
     target: f.NodeId
+    reason: str | None = None
+    through_sequence: Sequence | None = None
+    through_event_id: f.EventId | None = None
     created_sequence: Sequence
     created_event_id: f.EventId
     changed_sequence: Sequence

@@ -43,6 +43,18 @@ class GatewayLimits:
     """Under way at once."""
     export_patience_s: float = 20.0
     """How long an export that has begun waits for an owner of its session."""
+    claims_max: int = 2048
+    """Claims by lane that wait for a Run."""
+    transfers_max: int = 8
+    """Uploads and downloads of recovery material under way at once; each holds some MiB."""
+    upload_bytes_max: int = 16 * 1024**3
+    """Of one snapshot."""
+    upload_total_s: float = 3600.0
+    """From the first wait for an upload to its end."""
+    conversations_max: int = 64
+    """Histories under way to workers at once."""
+    fork_search_max: int = 100_000
+    """Events, the newest, among which a fork's is looked for where its position is not given."""
     stall_s: float = 60.0
     """How long a caller who takes nothing of an answer is waited for."""
     heartbeat_s: float = 10.0

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from connectors.edge import fields as f
+from connectors.edge.principal import ANY_SCOPE
 from connectors.gateway import problems
 from connectors.gateway.answers import JSON, PositionText
 from connectors.gateway.route import Route
@@ -63,7 +64,8 @@ def codes_of(route: Route) -> tuple[str, ...]:
     codes = {"request.invalid", "service.internal"}
     codes.update(route.refusals)
     if route.scope is not None:
-        codes |= {"auth.missing", "auth.invalid", "auth.not_yet_valid", "auth.expired", "auth.revoked", "auth.scope"}
+        codes |= {"auth.missing", "auth.invalid", "auth.not_yet_valid", "auth.expired", "auth.revoked"}
+        codes |= set() if route.scope == ANY_SCOPE else {"auth.scope"}
         codes |= {"service.not_ready"}
         codes |= {"request.malformed", "request.rate_limited", "service.overloaded", "service.unavailable", "service.broker_unavailable"}
         codes |= {"service.not_owner", "service.projection_behind", "service.keyring_unavailable"}
@@ -82,14 +84,14 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "responses": _responses(route)}
     if route.scope is not None:
         operation["security"] = [{"key": []}]
-        operation["description"] = f"Needs the scope `{route.scope}`."
+        scopes = f"scope `{route.scope}`" if route.also_scope is None else f"scopes `{route.scope}` and `{route.also_scope}`"
+        operation["description"] = "Needs a key." if route.scope == ANY_SCOPE else f"Needs the {scopes}."
     parameters = [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)]
     if parameters:
         operation["parameters"] = parameters
-    if route.body is not None:
-        schema = {"schema": {"$ref": _REF.format(name=route.body.__name__)}}
-        content: dict[str, Any] = {JSON: schema}
-        content.update(_as_text(route.other_body_types))
+    content = {} if route.body is None else {JSON: {"schema": {"$ref": _REF.format(name=route.body.__name__)}}}
+    content.update(_as_text(route.other_body_types))
+    if content:
         required = route.reads_body_itself or any(field.required for field in structs.fields(route.body))
         operation["requestBody"] = {"required": required, "content": content}
     return operation
@@ -106,6 +108,8 @@ def _responses(route: Route) -> dict[str, Any]:
     if route.change:
         success["headers"] = _ANSWER_HEADERS
     responses = {str(route.status): success}
+    if route.nothing is not None:
+        responses["204"] = {"description": route.nothing}
     by_status: dict[int, list[str]] = {}
     for code in codes_of(route):
         by_status.setdefault(problems.status_of(code), []).append(code)

@@ -48,6 +48,9 @@ STATUS: Final[dict[str, int]] = {
     "runtime.steering_unavailable": 409,
     "runtime.handoff_unavailable": 409,
     "runtime.limit_reached": 409,
+    "runtime.checkpoint_expired": 409,
+    "runtime.checkpoint_boundary": 409,
+    "runtime.session_history_unavailable": 409,
     # The session or its subject is erased: nothing may be sealed for it any more.
     "content.erased": 409,
     "content.expired": 409,
@@ -66,6 +69,7 @@ STATUS: Final[dict[str, int]] = {
     "service.projection_behind": 503,
     "service.overloaded": 503,
     "service.keyring_unavailable": 503,
+    "service.blob_store_unavailable": 503,
     "service.registry_unavailable": 503,
     "service.outcome_unknown": 503,
 }
@@ -88,7 +92,8 @@ TITLES: Final = {
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Why a request was refused. `code` is stable; `detail` is for people and holds ids, names and limits only."""
+    """Why a request was refused. `code` is stable; `detail` is for people and holds ids, names and limits only. `missing` names
+    everything that is lacking, where that may be several things: evidence of a replacement, or ranges of a history."""
 
     type: str
     title: str
@@ -99,6 +104,7 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     actual_sequence: int | None = None
     actual_run_sequence: int | None = None
     retry_after: int | None = None
+    missing: tuple[str, ...] = ()
 
 
 def status_of(code: str) -> int:
@@ -125,6 +131,7 @@ def answer_to_refusal(outcome: Outcome) -> Answer:
         session_id=outcome.session_id,
         actual_sequence=outcome.last_sequence if code == "runtime.sequence_conflict" else None,
         actual_run_sequence=outcome.actual_run_sequence,
+        missing=outcome.missing,
         headers=[(b"session-streams-repeated", b"true")] if outcome.repeated else [],
     )
 
@@ -138,6 +145,7 @@ def _answer(
     actual_sequence: int | None = None,
     actual_run_sequence: int | None = None,
     retry_after_s: float = 1.0,
+    missing: tuple[str, ...] = (),
     headers: list[tuple[bytes, bytes]] | None = None,
 ) -> Answer:
     headers = list(headers or [])
@@ -160,5 +168,6 @@ def _answer(
         actual_sequence=actual_sequence,
         actual_run_sequence=actual_run_sequence,
         retry_after=retry_after,
+        missing=missing,
     )
     return Answer(status, msgspec.json.encode(problem), headers, MEDIA_TYPE)

@@ -28,11 +28,14 @@ Handler = Callable[[Gateway, Call, Any], Awaitable[Sendable]]
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """`answer` is the JSON of `status`. `scope` is None for routes that anybody may ask.
+    """`answer` is the JSON of `status`. `scope` is None for routes that anybody may ask, and ANY_SCOPE
+    for those that need a key and nothing of it; `also_scope` is needed beside it. `nothing`: what an answer of 204 says.
 
     `change`: it needs an Idempotency-Key, and leads to a command unless `command` says otherwise. `report`: whether a
     worker's report is read. `position`: whether the position that the caller names is waited for. `last_event_id`: whether
     it resumes behind one. `refusals`: the codes that it may refuse with beside those of every route of its kind.
+    `budget`: what it counts among for as long as its handler is at work, where that is neither the changes nor the reads; such a
+    handler takes its place among the changes only while its command is under way.
     `reads_body_itself`: the handler decodes the body, and takes it in `other_body_types` too. `media_type`: of an answer
     that is no JSON. `other_media_types`: in which the same answer may be asked for as text. Both map a media type to what
     is to be said of it, or to nothing.
@@ -44,16 +47,19 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str
     handler: Handler
     scope: str | None
+    also_scope: str | None = None
     body: Any = None
     query: Any = NoQuery
     answer: Any = None
     status: int = 200
+    nothing: str | None = None
     change: bool = False
     command: bool = True
     report: Literal["none", "optional", "required"] = "none"
     position: bool = True
     last_event_id: bool = False
     refusals: tuple[str, ...] = ()
+    budget: Literal["claims", "transfers"] | None = None
     reads_body_itself: bool = False
     other_body_types: Mapping[str, str] = {}
     media_type: str | None = None

@@ -10,6 +10,7 @@ import structlog
 from connectors.collector import look_rarely
 from connectors.edge.asking import asking
 from connectors.edge.keys import KeyTable
+from connectors.edge.policies import PolicyTable
 from connectors.gateway.app import GatewayApplication
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.protocol import bounded_protocol
@@ -18,10 +19,13 @@ from connectors.owner.graph_owners import GraphOwners
 from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
 from connectors.registry import verify_numbers
+from connectors.support.support import Support
 from connectors.web import WebServer
+from streams.blobs import open_blob_store
 from streams.errors import Fatal, StreamsError
 from streams.log.follower import CompactedFollower
 from streams.log.topics import Topics, verify
+from streams.sealed_blobs import Snapshots
 from streams.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -63,13 +67,14 @@ def run_gateway(
     with ExitStack() as stack:
         keys = CompactedFollower(settings, _ROLE, Topics(settings.topic_prefix).config)
         stack.callback(keys.close)
+        policies, support = PolicyTable(keys, settings), Support(settings)
         edge = stack.enter_context(asking(settings, _ROLE))
         token = internal_token(settings.data_dir)
         running = _Running()
 
         def missing() -> list[str]:
             return [
-                *([] if keys.fresh else ["the API keys are not followed up to date"]),
+                *([] if keys.fresh else ["API keys and policies are not followed up to date"]),
                 *([] if edge.outcomes.alive else ["outcomes are not followed"]),
             ]
 
@@ -80,9 +85,12 @@ def run_gateway(
                 settings=settings,
                 limits=limits,
                 keys=KeyTable(keys),
+                policies=policies,
+                support=support,
                 composer=edge.composer,
                 submitter=edge.submitter(commands_max=limits.commands_max, bytes_max=limits.commands_bytes_max),
                 sealer=edge.sealer,
+                snapshots=Snapshots(open_blob_store(settings), edge.keyring),
                 owners=owners,
                 graph_owners=graph_owners,
                 dead_letters=edge.commands,

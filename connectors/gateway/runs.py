@@ -1,7 +1,9 @@
-"""Routes of Runs and their attempts: open, claim, keep the lease, report, settle.
+"""Routes of Runs and their attempts: open, keep the lease, report, settle. How one comes to hold a Run stands in `claims.py`.
 
 A worker proves itself by the header `Session-Streams-Report`; who may report what, the authority decides.
 """
+
+from typing import Any
 
 from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent
@@ -13,6 +15,7 @@ from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
 from streams.session.commands import Kind
 from streams.session.events import AttemptAttributes, Link, RunAttributes
+from streams.session.outcomes import Grant
 
 _RUN = "/v1/sessions/{session_id}/runs/{run_id}"
 _ATTEMPT = _RUN + "/attempts/{generation}"
@@ -57,17 +60,6 @@ async def open_run(gateway: Gateway, call: Call, body: bodies.OpenRun) -> Answer
 
     done = await append_one(gateway, call, event)
     return done.told(201, RunChanged, run_id=done.naming.of("run"))
-
-
-async def claim(gateway: Gateway, call: Call, body: bodies.ClaimRun) -> Answer:
-    run_id = call.path["run_id"]
-
-    def event(naming: Naming) -> NewEvent:
-        # The command's id is a keyed hash of the Idempotency-Key: it says which claim this is, and nothing else.
-        attributes = AttemptAttributes(claim_digest=naming.command_id.removeprefix("cmd_"))
-        return NewEvent(type="attempt.started", run_id=run_id, attributes=attributes)
-
-    return _granted(await append_one(gateway, call, event, kind=Kind.CLAIM, lease_ms=body.lease_ms))
 
 
 async def renew(gateway: Gateway, call: Call, body: bodies.RenewAttempt) -> Answer:
@@ -122,14 +114,17 @@ def _granted(done: Done) -> Answer:
     grant = done.outcome.grant
     if grant is None:
         raise RuntimeError(f"{done.outcome.command_id}: accepted without a grant")
-    return done.told(
-        200,
-        AttemptGranted,
-        run_id=grant.run_id,
-        generation=grant.generation,
-        native_task_id=grant.native_task_id,
-        lease_expires_at=f.when(grant.lease_expires_at),
-    )
+    return done.told(200, AttemptGranted, **granted_fields(grant))
+
+
+def granted_fields(grant: Grant) -> dict[str, Any]:
+    """What `AttemptGranted` tells beside every change."""
+    return {
+        "run_id": grant.run_id,
+        "generation": grant.generation,
+        "native_task_id": grant.native_task_id,
+        "lease_expires_at": f.when(grant.lease_expires_at),
+    }
 
 
 ROUTES = (
@@ -137,14 +132,6 @@ ROUTES = (
         method="POST", path="/v1/sessions/{session_id}/runs", name="open_run", summary="Open a public Run", handler=open_run,
         scope="sessions:write", body=bodies.OpenRun, answer=RunChanged, status=201, change=True,
         refusals=("runtime.already_settled", "runtime.handoff_unavailable"),
-    ),
-    Route(
-        method="POST", path=_RUN + "/claim", name="claim_run", summary="Take a Run: a lease and a new generation", handler=claim,
-        scope="runs:claim", body=bodies.ClaimRun, answer=AttemptGranted, change=True,
-        refusals=(
-            "runtime.already_settled", "runtime.run_unavailable", "runtime.attempt_not_claimable", "runtime.attempt_fenced",
-            "runtime.replacement_unavailable",
-        ),
     ),
     Route(
         method="POST", path=_ATTEMPT + "/renew", name="renew_attempt", summary="Extend the lease; appends nothing", handler=renew,

@@ -10,17 +10,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
-from connectors.edge.compose import CommandComposer, Naming, NewEvent, SessionFacts, facts_of_row
+from connectors.edge.compose import CommandComposer, Incoming, Naming, NewEvent, SessionFacts, facts_of_row
 from connectors.edge.dead_letters import DeadLetters
 from connectors.edge.keys import KeyTable
+from connectors.edge.policies import PolicyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
 from connectors.gateway.guards import Admission, Budget, RateLimit
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.metrics import Metrics
+from connectors.support.support import Support
 from streams.clock import now_us
 from streams.custody.sealing import Sealer
 from streams.errors import StreamsError
@@ -29,6 +31,7 @@ from streams.log.topics import Topics
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
 from streams.query.pages import EventsPage, SessionsPage
+from streams.sealed_blobs import Snapshots
 from streams.session.commands import Kind, Report
 from streams.session.outcomes import ACCEPTED, Outcome
 from streams.settings import Settings
@@ -107,9 +110,12 @@ class Gateway:
     settings: Settings
     limits: GatewayLimits
     keys: KeyTable
+    policies: PolicyTable
+    support: Support
     composer: CommandComposer
     submitter: Submitter
     sealer: Sealer
+    snapshots: Snapshots
     owners: Owners
     graph_owners: GraphOwners
     dead_letters: DeadLetters
@@ -129,11 +135,20 @@ class Gateway:
         self.followers = Budget(limits.followers_max, "event streams")
         self.graphs = Budget(limits.graphs_max, "graphs")
         self.exports = Budget(limits.exports_max, "exports")
+        self.claims = Budget(limits.claims_max, "claims")
+        self.transfers = Budget(limits.transfers_max, "transfers")
+        self.conversations = Budget(limits.conversations_max, "conversations")
         self.bodies = Budget(limits.commands_bytes_max, "bytes of requests")
-        self.budgets = (self.changes, self.reads, self.followers, self.graphs, self.exports, self.bodies)
+        self.budgets = (
+            self.changes, self.reads, self.followers, self.graphs, self.exports, self.claims, self.transfers, self.conversations,
+            self.bodies,
+        )  # fmt: skip
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
         self.submitter.on_through = self.changes.done
         self.commands_topic = Topics(self.settings.topic_prefix).commands
+
+    def budget(self, name: Literal["changes", "reads", "claims", "transfers"]) -> Budget:
+        return {"changes": self.changes, "reads": self.reads, "claims": self.claims, "transfers": self.transfers}[name]
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Bounded by the budgets: nobody waits here who was not let in."""
@@ -167,6 +182,20 @@ class Gateway:
         principal.require_sight_of(session_id, row.workspace_id, row.subject_id)
         return row
 
+    async def naming(self, call: Call, facts: SessionFacts) -> Naming:
+        """The ids of what the request makes. Raises `KeyringUnavailable`."""
+        incoming = call.incoming()
+        if self.composer.knows(facts.workspace_id):
+            return self.composer.naming(facts, incoming)
+        return await self.in_thread(partial(self.composer.naming, facts, incoming))
+
+    async def claim_digest(self, call: Call) -> str:
+        """Of a claim by lane: by it a repeat is known again, and nothing else is. Raises `KeyringUnavailable`."""
+        incoming = call.incoming()
+        if self.composer.knows(incoming.principal.workspace_id):
+            return self.composer.claim_digest(incoming)
+        return await self.in_thread(partial(self.composer.claim_digest, incoming))
+
     def still(self, call: Call) -> None:
         """Looks again whether the caller may be answered: time passed since it was let in. Raises as `authenticate`."""
         self.keys.principal(call.bearer(), self.clock())
@@ -181,12 +210,14 @@ class Gateway:
         report: Report | None = None,
         lease_ms: int | None = None,
         importing: bool = False,
+        incoming: Incoming | None = None,
     ) -> tuple[Outcome, Naming, list[str]]:
-        """Seals and sends what `build` makes, and waits: the accepted outcome, the names, the ids of the events sent.
+        """Seals and sends what `build` makes, and waits: the accepted outcome, the names, the ids of the events sent. `incoming`
+        stands for the request where one request may lead to several commands.
 
         Raises `Refused`, `OutcomeUnknown`, `Overloaded`, and what composing raises.
         """
-        incoming, expected = call.incoming(), call.expected_sequence()
+        incoming, expected = incoming or call.incoming(), call.expected_sequence()
         if not self.composer.knows(facts.workspace_id):
             await self.in_thread(partial(self.composer.naming, facts, incoming))
         naming = self.composer.naming(facts, incoming)

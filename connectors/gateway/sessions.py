@@ -20,6 +20,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: f.PolicyMode | None
     content_window_days: f.Days | None
+    checkpoint_window_s: f.CheckpointWindow | None = None
 
 
 class SourceView(Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +82,7 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> An
     if importing and not call.principal.holds("sessions:import"):
         raise NotPermitted("origin imported: this key lacks the scope sessions:import", code="auth.scope")
     principal, composer = call.principal, gateway.composer
+    policy = gateway.policies.of(principal.workspace_id)
     incoming = call.incoming()
 
     def named() -> SessionFacts:
@@ -88,13 +90,17 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> An
             session_id=composer.session_id(incoming),
             workspace_id=principal.workspace_id,
             subject_id=composer.subject(principal, body.subject),
-            policy_mode="standard",
-            content_window_days=gateway.settings.content_window_days,
+            policy_mode=policy.mode,
+            content_window_days=policy.content_window_days,
+            checkpoint_window_s=policy.checkpoint_window_s,
         )
 
     blocks = body.subject is not None or not composer.knows(principal.workspace_id)
     facts = await gateway.in_thread(named) if blocks else named()
-    attributes = SessionAttributes(origin=body.origin, policy_mode=facts.policy_mode, content_window_days=facts.content_window_days)
+    attributes = SessionAttributes(
+        origin=body.origin, policy_mode=policy.mode, content_window_days=policy.content_window_days,
+        checkpoint_window_s=policy.checkpoint_window_s,
+    )  # fmt: skip
 
     def events(_: Naming) -> list[NewEvent]:
         return [NewEvent(type="session.created", attributes=attributes, content=f.content_text(body.metadata))]
@@ -111,7 +117,7 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> An
         position=gateway.position_text(facts.session_id, outcome.position_offset),
         subject_id=facts.subject_id,
         origin=body.origin,
-        policy=Policy(facts.policy_mode, facts.content_window_days),  # type: ignore[arg-type]
+        policy=Policy(facts.policy_mode, facts.content_window_days, facts.checkpoint_window_s),  # type: ignore[arg-type]
     )
     return told(201, created, outcome)
 

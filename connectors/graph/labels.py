@@ -16,6 +16,7 @@ FILLS: Final = {
     items.ATTEMPT: "#e6fcf5",
     items.ACTOR: "#ffe8cc",
     items.CHILD: "#f3d9fa",
+    items.CHECKPOINT: "#c5f6fa",
     items.WAIT: "#fff3bf",
     items.APPROVAL: "#ffec99",
     items.EFFECT: "#ffd8a8",
@@ -25,7 +26,9 @@ FILLS: Final = {
 }
 OTHER_FILL: Final = "#ffffff"
 
-_AGAINST: Final = frozenset({items.ATTEMPT_OF, items.CHILD_OF, items.REPLACES, items.CAUSED_BY})
+_AGAINST: Final = frozenset(
+    {items.ATTEMPT_OF, items.CHILD_OF, items.REPLACES, items.FORKED_FROM, items.REBUILT_FROM, items.CAUSED_BY}
+)
 """Edges that name the older or the larger one last."""
 
 

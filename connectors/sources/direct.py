@@ -19,6 +19,7 @@ from connectors.edge.compose import CommandComposer, Composed, Incoming, NewEven
 from connectors.edge.dead_letters import DeadLetters, Unread, deliver, seal_unread
 from connectors.edge.events import parse_lines, resolved
 from connectors.edge.keys import KeyTable
+from connectors.edge.policies import PolicyTable
 from connectors.edge.principal import Principal
 from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
@@ -54,6 +55,7 @@ class DirectTransport:
         settings: Settings,
         principal: Principal,
         *,
+        policies: PolicyTable,
         composer: CommandComposer,
         submitter: Submits,
         owners: ProjectorOwners,
@@ -64,7 +66,7 @@ class DirectTransport:
         """Raises `NotPermitted` where the principal may not import."""
         for scope in ("sessions:import", "sessions:write", "sessions:read"):
             principal.require(scope)
-        self._settings, self._principal = settings, principal
+        self._settings, self._principal, self._policies = settings, principal, policies
         self._composer, self._submitter, self._owners = composer, submitter, owners
         self._sealer, self._letters, self._partition_of = sealer, letters, partition_of
         self._topic = Topics(settings.topic_prefix).commands
@@ -75,7 +77,10 @@ class DirectTransport:
         body = msgspec.json.encode(SessionBody("imported", metadata, subject))
         incoming = Incoming(principal=self._principal, idempotency_key=key, method="POST", path="/v1/sessions", body=body)
         facts = await asyncio.to_thread(self._new_facts, incoming, subject)
-        attributes = SessionAttributes(origin="imported", policy_mode=facts.policy_mode, content_window_days=facts.content_window_days)
+        attributes = SessionAttributes(
+            origin="imported", policy_mode=facts.policy_mode, content_window_days=facts.content_window_days,
+            checkpoint_window_s=facts.checkpoint_window_s,
+        )  # fmt: skip
         created = NewEvent(type="session.created", attributes=attributes, content=bytes(metadata))
         outcome = await self._carry_out(incoming, facts, [created])
         if outcome.status == ACCEPTED and not outcome.repeated:
@@ -122,6 +127,7 @@ class DirectTransport:
         unread = Unread(
             workspace_id=self._principal.workspace_id,
             session_id=session_id,
+            policy_mode=self._facts[session_id].policy_mode,
             source_kind=letter.source_kind,
             source_index=letter.source_index,
             reason=letter.reason,
@@ -132,12 +138,14 @@ class DirectTransport:
         await deliver(self._letters, sealed, session_id, self._settings.request_timeout_s)
 
     def _new_facts(self, incoming: Incoming, subject: str | None) -> SessionFacts:
+        policy = self._policies.of(self._principal.workspace_id)
         return SessionFacts(
             session_id=self._composer.session_id(incoming),
             workspace_id=self._principal.workspace_id,
             subject_id=self._composer.subject(self._principal, subject),
-            policy_mode="standard",
-            content_window_days=self._settings.content_window_days,
+            policy_mode=policy.mode,
+            content_window_days=policy.content_window_days,
+            checkpoint_window_s=policy.checkpoint_window_s,
         )
 
     async def _carry_out(
@@ -181,13 +189,17 @@ async def direct_transport(settings: Settings, api_key: str) -> AsyncIterator[Di
     """
     await asyncio.to_thread(verify, settings)
     with ExitStack() as stack:
-        principal = await asyncio.to_thread(_principal, settings, api_key)
+        followed = await asyncio.to_thread(CompactedFollower, settings, _ROLE, Topics(settings.topic_prefix).config)
+        stack.callback(followed.close)
+        await asyncio.to_thread(followed.wait_fresh, settings.request_timeout_s)
+        principal = KeyTable(followed).principal(api_key, now_us())
         edge = stack.enter_context(asking(settings, _ROLE))
         owners = ProjectorOwners(settings, internal_token(settings.data_dir))
         stack.callback(owners.close)
         yield DirectTransport(
             settings,
             principal,
+            policies=PolicyTable(followed, settings),
             composer=edge.composer,
             submitter=edge.submitter(),
             owners=owners,
@@ -195,12 +207,3 @@ async def direct_transport(settings: Settings, api_key: str) -> AsyncIterator[Di
             letters=edge.commands,
             partition_of=edge.commands.partition_of,
         )
-
-
-def _principal(settings: Settings, api_key: str) -> Principal:
-    follower = CompactedFollower(settings, _ROLE, Topics(settings.topic_prefix).config)
-    try:
-        follower.wait_fresh(settings.request_timeout_s)
-        return KeyTable(follower).principal(api_key, now_us())
-    finally:
-        follower.close()

@@ -20,6 +20,7 @@ from streams.authority.items import HotSessions, SessionItems, state_key
 from streams.custody.dead_letters import Address, Letter, dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import RecordUnreadable
+from streams.log.checkpoints import encode_checkpoint, public_checkpoint
 from streams.log.client import MAX_RECORD_BYTES
 from streams.log.outcomes import told
 from streams.log.partitioner import partition_of
@@ -29,6 +30,7 @@ from streams.log.record import (
     decode_command_parts,
     encode_addressed,
     encode_attributes,
+    encode_command,
     encode_dead_letter,
     encode_draft,
     encode_event,
@@ -39,6 +41,7 @@ from streams.loop.step import Step
 from streams.session import chain
 from streams.session.commands import Command
 from streams.session.decide import AUTHORITY, Decision, decide
+from streams.session.events import Draft
 from streams.session.ids import is_id
 from streams.session.items import HEADER, SessionState
 from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
@@ -54,6 +57,7 @@ NO_SESSION: Final = b"none"
 _AT_ONCE: Final = 32
 """Commands read before the first of them is decided: one look for repeats serves them all, and all are still in the processor's
 cache when their turn comes."""
+_CHECKPOINT: Final = "checkpoint.created"
 _EXPIRED: Final = "request.expired"
 """The one rejection that is not remembered: a repeat of that is decided anew."""
 
@@ -69,6 +73,7 @@ class SessionAuthority:
         topics = Topics(settings.topic_prefix)
         self.input, self.changelog = topics.commands, topics.state
         self._events, self._outcomes, self._deadletter = topics.events, topics.outcomes, topics.deadletter
+        self._checkpoints = topics.checkpoints
         self._partitions = settings.partitions
         self._sealer = sealer
         self._hot = HotSessions(settings.hot_state_mb << 20)
@@ -153,8 +158,19 @@ class SessionAuthority:
                 previous_hash=previous, hash=hash,
             )  # fmt: skip
             step.produce(self._events, step.partition, key, value)
+            if draft.type == _CHECKPOINT:
+                self._tell_checkpoint(step, draft, accepted_at)
             previous = hash
         items.put(decision.chained(previous) if decision.drafts else decision.changed)
+        for sent in decision.sent:
+            other = sent.session_id.encode()
+            step.produce(self.input, partition_of(other, self._partitions), other, encode_command(sent))
+
+    def _tell_checkpoint(self, step: Step, draft: Draft, accepted_at: int) -> None:
+        """In public, once: a fork that brings it along tells nothing new of it."""
+        told = public_checkpoint(draft, accepted_at)
+        if told is not None:
+            step.produce(self._checkpoints, step.partition, told.checkpoint_id.encode(), encode_checkpoint(told))
 
     def _set_aside(self, step: Step, record: Record, error: RecordUnreadable) -> None:
         reason, _, detail = error.detail.partition(": ")
@@ -245,7 +261,7 @@ def _addressed(recorded: Outcome, command: Command) -> Outcome:
         command_id=recorded.command_id, correlation=command.correlation, session_id=recorded.session_id, status=recorded.status,
         code=recorded.code, detail=recorded.detail, first_sequence=recorded.first_sequence, last_sequence=recorded.last_sequence,
         position_offset=recorded.position_offset, decided_at=recorded.decided_at, repeated=True, grant=recorded.grant,
-        actual_run_sequence=recorded.actual_run_sequence,
+        actual_run_sequence=recorded.actual_run_sequence, missing=recorded.missing,
     )  # fmt: skip
 
 
@@ -264,6 +280,7 @@ def _rejection(command: Command, rejected: Rejected, items: SessionItems, now: i
         position_offset=header.last_command_offset if known and isinstance(header, SessionState) else -1,
         decided_at=now,
         actual_run_sequence=rejected.actual_run_sequence,
+        missing=rejected.missing,
     )
 
 

@@ -7,16 +7,17 @@ A session's header, an outcome and a chunk of outcomes pass with every command, 
 import re
 from typing import Any, Final
 
+import msgspec
+
 from schemas import codec
 from schemas.primitives import long_at, long_bytes, long_of, long_text, sized, text
 from streams.errors import StoreUnusable
 from streams.log.outcomes import Told
 from streams.log.shapes.patterns import A_LONG, SESSION, SUBJECT, WORKSPACE, optional
 from streams.session.items import KINDS, Item, SessionState, from_record, to_record
-from streams.session.outcomes import Grant, Outcome
+from streams.session.outcomes import Outcome
 
 _SUBJECTS: Final = {kind: f"state/{kind}" for kind in KINDS}
-_GRANT: Final = "grant"
 _HEADER: Final = "state/session"
 _CHUNK: Final = "state/outcome-chunk"
 _RECORDED: Final = "state/recorded-outcome"
@@ -25,8 +26,9 @@ _ID_SIZE, _DIGEST_SIZE = 2 * 16, 2 * 32
 
 _WORD: Final = r"([\x02-\x7e][a-z_]+)"
 """With its length in front."""
+_DAY: Final = r"\x14([0-9-]{10})"
 _HEADER_SHAPE: Final = re.compile(
-    f"{SESSION}{WORKSPACE}{optional(SUBJECT)}{_WORD * 3}{A_LONG * 3}@(.{{32}}){A_LONG * 2}",
+    f"{SESSION}{WORKSPACE}{optional(SUBJECT)}{_WORD * 3}{A_LONG * 3}@(.{{32}}){A_LONG * 3}{optional(_DAY)}{A_LONG * 4}",
     re.DOTALL,
 )
 """Of a header whose events are chained."""
@@ -99,10 +101,7 @@ def encode_recorded(told: Told) -> bytes:
 
 def decode_recorded(command_id: str, value: bytes) -> Outcome:
     """The outcome as recorded, not yet addressed to anyone. Raises `StoreUnusable`."""
-    record = _decoded(_RECORDED, value)
-    if record[_GRANT] is not None:
-        record[_GRANT] = Grant(**record[_GRANT])
-    return Outcome(command_id=command_id, correlation=0, **record)
+    return msgspec.convert({**_decoded(_RECORDED, value), "command_id": command_id, "correlation": 0}, Outcome)
 
 
 def header_prefix(session: SessionState) -> bytes:
@@ -118,7 +117,12 @@ def header_prefix(session: SessionState) -> bytes:
 
 def encode_header(prefix: bytes, session: SessionState) -> bytes:
     """`encode_state` of a header whose `header_prefix` is known."""
-    moved = f"{long_text(session.last_accepted_at)}{long_text(session.last_command_offset)}".encode("latin-1")
+    day = session.content_day
+    moved = (
+        f"{long_text(session.last_accepted_at)}{long_text(session.last_command_offset)}{long_text(session.checkpoint_window_s)}"
+        f"{chr(0) if day is None else chr(2) + text(day)}{long_text(session.content_first)}{long_text(session.content_last)}"
+        f"{long_text(session.omitted_first)}{long_text(session.omitted_last)}"
+    ).encode("latin-1")
     return b"".join((prefix, long_bytes(session.sequence), sized(session.last_hash), moved))
 
 
@@ -128,15 +132,18 @@ def _read_header(value: bytes) -> SessionState | None:
     match = _HEADER_SHAPE.fullmatch(value.decode("latin-1"), len(before)) if value.startswith(before) else None
     if match is None:
         return None
-    session_id, workspace_id, subject_id, status, origin, mode, window, created_at, sequence, last_hash, accepted_at, offset = (
-        match.groups()
-    )
+    (
+        session_id, workspace_id, subject_id, status, origin, mode, window, created_at, sequence, last_hash, accepted_at, offset,
+        checkpoint_window, day, first, last, omitted_first, omitted_last,
+    ) = match.groups()  # fmt: skip
     if not (_is_sized(status) and _is_sized(origin) and _is_sized(mode)):
         return None
     return SessionState(
         session_id=session_id, workspace_id=workspace_id, subject_id=subject_id, status=status[1:], origin=origin[1:], policy_mode=mode[1:],
         content_window_days=long_of(window), created_at=long_of(created_at), sequence=long_of(sequence),
         last_hash=last_hash.encode("latin-1"), last_accepted_at=long_of(accepted_at), last_command_offset=long_of(offset),
+        checkpoint_window_s=long_of(checkpoint_window), content_day=day, content_first=long_of(first), content_last=long_of(last),
+        omitted_first=long_of(omitted_first), omitted_last=long_of(omitted_last),
     )  # fmt: skip
 
 

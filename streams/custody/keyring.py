@@ -21,17 +21,18 @@ from streams.errors import Invalid
 
 SECRET_BYTES: Final = 32
 
-SecretKind = Literal["subject", "session", "day", "dead_letters"]
+SecretKind = Literal["subject", "session", "day", "dead_letters", "snapshot"]
 PseudonymKind = Literal["subject", "actor"]
 
 PSEUDONYM_PREFIXES: Final[dict[PseudonymKind, str]] = {"subject": "subj", "actor": "actr"}
 
 _DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_NAME: Final = re.compile(rf"ws_[0-9a-f]{{32}}/(?:subject/subj_[0-9a-f]{{32}}|session/sess_[0-9a-f]{{32}}|day/{_DAY}|dead_letters/{_DAY})")
+_HEX: Final = "[0-9a-f]{32}"
+_NAME: Final = re.compile(rf"ws_{_HEX}/(?:subject/subj_{_HEX}|session/sess_{_HEX}|snapshot/snap_{_HEX}|day/{_DAY}|dead_letters/{_DAY})")
 
 
 class SecretRef(Struct, frozen=True):
-    """Which secret. `id` is a subj_ or sess_ identifier, or a UTC day as YYYY-MM-DD, as `kind` says."""
+    """Which secret. `id` is a subj_, sess_ or snap_ identifier, or a UTC day as YYYY-MM-DD, as `kind` says."""
 
     kind: SecretKind
     workspace_id: str

@@ -5,10 +5,8 @@ may read is refused: what it wraps would be no secret.
 """
 
 import hashlib
-import os
 import re
 import secrets
-import stat
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
 from streams.errors import KeyringUnavailable, Misconfigured
-from streams.files import create_once
+from streams.files import create_once, read_private
 
 _LABEL: Final = "session-streams/workspace-keys/v1"
 _FORMAT: Final = re.compile(rf"{_LABEL} ([0-9a-f]{{64}})\n")
@@ -68,11 +66,7 @@ def _create(path: Path) -> None:
 
 
 def _load(path: Path) -> bytes:
-    with path.open() as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & 0o077:
-            raise Misconfigured(f"key file {path} has mode {mode:04o}, others may read or change it: chmod 600 {path}")
-        text = file.read(1024)
+    text = read_private(path, 1024).decode("ascii", "replace")
     match = _FORMAT.fullmatch(text)
     if match is None:
         raise Misconfigured(f"key file {path}: expected one line, {_LABEL!r} and 64 hex digits")

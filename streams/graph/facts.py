@@ -4,16 +4,15 @@ A table by type, as `streams.session.folds` has one. Types that it does not name
 source, and what a newer release may write) make nothing. A fact that names its thing by no id is a gap.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import structs
 
+from streams.graph import recovery_facts
 from streams.graph.items import (
     APPROVAL,
     ARTIFACT,
-    ATTEMPT,
-    ATTEMPT_OF,
     AUTHORISED_BY,
     CHILD,
     CHILD_OF,
@@ -23,6 +22,7 @@ from streams.graph.items import (
     DISPATCHED,
     EFFECT,
     EVIDENCE,
+    FORKED_FROM,
     PRODUCED,
     REPLACES,
     RUN,
@@ -31,15 +31,13 @@ from streams.graph.items import (
     TURN,
     WAIT,
     WAITS_ON,
-    attempt_id,
     pin_id,
 )
-from streams.graph.telling import ELSEWHERE, NODE_MISSING, Telling
+from streams.graph.telling import ELSEWHERE, NODE_MISSING, Telling, Tells
 from streams.session import lifecycles as life
 from streams.session.events import (
     ApprovalAttributes,
     ArtifactAttributes,
-    AttemptAttributes,
     ChildAttributes,
     ContextAttributes,
     EffectAttributes,
@@ -54,14 +52,6 @@ RECEIPT: Final = "receipt"
 """The kind of evidence that a receipt is; a reconciliation names its own."""
 
 
-def _attach(telling: Telling, edge_type: str, holder: str | None, node_id: str) -> None:
-    """To what the event says it belongs to; outside of Runs, or where its Run is not there, to the place where it stands."""
-    if holder is not None:
-        telling.draw(edge_type, holder, node_id)
-    else:
-        telling.put_in_place(node_id)
-
-
 # -- session, thread, turn --------------------------------------------------------------------------------------------
 
 
@@ -69,10 +59,15 @@ def _session_created(telling: Telling) -> None:
     event, attributes = telling.event, telling.read(SessionAttributes)
     node = telling.rows.node(event.session_id)
     if node is not None and node.created_event_id == event.event_id:
-        telling.rows.put(structs.replace(node, state=life.OPEN, kind=attributes.origin))
+        telling.rows.put(structs.replace(node, state=life.OPEN, kind=attributes.origin, fork_id=attributes.fork_id))
         telling.name_causes(event.session_id)
+    source = attributes.source_session_id
+    if source is not None:
+        telling.name_session(source)
+        telling.draw(FORKED_FROM, event.session_id, source, **recovery_facts.boundary(attributes))
     for parent in telling.linked("parent_session"):
-        telling.miss(ELSEWHERE, parent)
+        if parent != source:
+            telling.miss(ELSEWHERE, parent)
 
 
 def _session_closed(telling: Telling) -> None:
@@ -120,40 +115,13 @@ def _run_accepted(telling: Telling) -> None:
         telling.miss(ELSEWHERE, parent)
 
 
-def _run_moved(state: str) -> "Tells":
+def _run_moved(state: str) -> Tells:
     def tell(telling: Telling) -> None:
         run_id, attributes = telling.event.run_id, telling.read(RunAttributes)
         changed = {name: value for name, value in (("outcome", attributes.outcome), ("reason", attributes.reason)) if value is not None}
         if telling.change(run_id, state=state, **changed) and run_id is not None and state == life.WAITING:
             for wait_id in telling.linked("wait"):
                 telling.draw(WAITS_ON, run_id, wait_id)
-
-    return tell
-
-
-def _attempt(telling: Telling) -> str | None:
-    event = telling.event
-    if event.run_id is None or event.attempt_generation is None:
-        return None
-    return attempt_id(event.run_id, event.attempt_generation)
-
-
-def _attempt_started(telling: Telling) -> None:
-    event, identifier = telling.event, _attempt(telling)
-    if identifier is None or event.run_id is None or event.attempt_generation is None:
-        telling.miss(NODE_MISSING)
-        return
-    telling.make(identifier, ATTEMPT, state=life.STARTED)
-    telling.draw(ATTEMPT_OF, identifier, event.run_id)
-    if event.attempt_generation > 1:
-        telling.draw(REPLACES, identifier, attempt_id(event.run_id, event.attempt_generation - 1))
-
-
-def _attempt_moved(state: str) -> "Tells":
-    def tell(telling: Telling) -> None:
-        reason, task = telling.read(AttemptAttributes).reason, telling.event.native_task_id
-        changed = {name: value for name, value in (("reason", reason), ("native_task_id", task)) if value is not None}
-        telling.change(_attempt(telling), state=state, **changed)
 
     return tell
 
@@ -165,7 +133,7 @@ def _context_pinned(telling: Telling) -> None:
         return
     identifier = pin_id(run_id, attributes.pin_kind)
     telling.make(identifier, CONTEXT_PIN, kind=attributes.pin_kind, revision=attributes.revision, digest=attributes.digest)
-    _attach(telling, CONSUMED, telling.run, identifier)
+    telling.attach(CONSUMED, telling.run, identifier)
 
 
 def _steering_applied(telling: Telling) -> None:
@@ -184,7 +152,7 @@ def _wait_opened(telling: Telling) -> None:
     telling.make(
         attributes.wait_id, WAIT, state=life.OPENED, kind=attributes.kind, reason=attributes.reason, expires_at=attributes.expires_at
     )
-    _attach(telling, WAITS_ON, telling.run, attributes.wait_id)
+    telling.attach(WAITS_ON, telling.run, attributes.wait_id)
 
 
 def _wait_answered(telling: Telling) -> None:
@@ -206,7 +174,7 @@ def _approval_requested(telling: Telling) -> None:
     telling.put_in_place(attributes.approval_id)
 
 
-def _approval_decided(state: str) -> "Tells":
+def _approval_decided(state: str) -> Tells:
     return lambda telling: telling.answered(telling.read(ApprovalAttributes).approval_id, state)
 
 
@@ -243,7 +211,7 @@ def _effect_dispatched(telling: Telling) -> None:
         request_digest=attributes.request_digest,
         action_digest=attributes.action_digest or attributes.request_digest,
     )
-    _attach(telling, DISPATCHED, telling.worker, attributes.effect_id)
+    telling.attach(DISPATCHED, telling.worker, attributes.effect_id)
     if attributes.approval_id is not None:
         telling.draw(AUTHORISED_BY, attributes.effect_id, attributes.approval_id)
 
@@ -270,16 +238,15 @@ def _artifact_recorded(telling: Telling) -> None:
     event, attributes = telling.event, telling.read(ArtifactAttributes)
     identifier = attributes.artifact_id or event.event_id
     telling.make(identifier, ARTIFACT, digest=attributes.digest)
-    _attach(telling, PRODUCED, telling.worker, identifier)
+    telling.attach(PRODUCED, telling.worker, identifier)
     for older in telling.linked("supersedes"):
         telling.draw(REPLACES, identifier, older)
 
 
-Tells = Callable[[Telling], None]
-
 TELLS: Final[Mapping[str, Tells]] = {
     "session.created": _session_created,
     "session.closed": _session_closed,
+    "session.forked": recovery_facts.session_forked,
     "thread.opened": _thread_opened,
     "turn.started": _turn_started,
     "turn.completed": _turn_completed,
@@ -290,13 +257,15 @@ TELLS: Final[Mapping[str, Tells]] = {
     "run.completed": _run_moved(life.COMPLETED),
     "run.failed": _run_moved(life.FAILED),
     "run.cancelled": _run_moved(life.CANCELLED),
-    "attempt.started": _attempt_started,
-    "attempt.ready": _attempt_moved(life.READY),
-    "attempt.failed": _attempt_moved(life.FAILED),
-    "attempt.replaced": _attempt_moved(life.REPLACED),
-    "attempt.fenced": _attempt_moved(life.FENCED),
+    "attempt.started": recovery_facts.attempt_started,
+    "attempt.ready": recovery_facts.attempt_moved(life.READY),
+    "attempt.failed": recovery_facts.attempt_moved(life.FAILED),
+    "attempt.replaced": recovery_facts.attempt_moved(life.REPLACED),
+    "attempt.fenced": recovery_facts.attempt_moved(life.FENCED),
     "context.pinned": _context_pinned,
     "steering.applied": _steering_applied,
+    "checkpoint.created": recovery_facts.checkpoint_created,
+    "checkpoint.consumed": recovery_facts.checkpoint_consumed,
     "wait.opened": _wait_opened,
     "wait.answered": _wait_answered,
     "wait.expired": _wait_expired,

@@ -3,12 +3,15 @@
 Rules: types, ids, times, states and digests only, never content; every item names the event that made it and the one
 that last changed it; an id says what the item is, so nobody needs a table to read one:
 
-    session, thread, turn, run, child, wait, approval, effect, artifact, actor    the id that the events name
+    session, thread, turn, run, child, checkpoint, wait, approval, effect, artifact, actor    the id that the events name
     attempt         <run id>.<generation>
     context_pin     <run id>.<kind of the pin>
     evidence        the id of the event that told of it
     edge            <type>:<source>:<target>
     gap             gap:<event id>:<reason>[:<missing id>], or gap:<first sequence>:<offset>
+
+A graph is of one session. Another session that its events name (the source of a fork, a fork) is a node in it without a
+state, and with a gap that says where the rest is: elsewhere.
 
 Times are in microseconds since the epoch, UTC.
 """
@@ -24,6 +27,7 @@ RUN: Final = "run"
 ATTEMPT: Final = "attempt"
 ACTOR: Final = "actor"
 CHILD: Final = "child"
+CHECKPOINT: Final = "checkpoint"
 WAIT: Final = "wait"
 APPROVAL: Final = "approval"
 EFFECT: Final = "effect"
@@ -32,7 +36,8 @@ CONTEXT_PIN: Final = "context_pin"
 EVIDENCE: Final = "evidence"
 
 NODE_TYPES: Final = (
-    SESSION, THREAD, TURN, RUN, ATTEMPT, ACTOR, CHILD, WAIT, APPROVAL, EFFECT, ARTIFACT, CONTEXT_PIN, EVIDENCE,
+    SESSION, THREAD, TURN, RUN, ATTEMPT, ACTOR, CHILD, CHECKPOINT, WAIT, APPROVAL, EFFECT, ARTIFACT, CONTEXT_PIN,
+    EVIDENCE,
 )  # fmt: skip
 
 CONTAINS: Final = "contains"
@@ -46,13 +51,14 @@ CONSUMED: Final = "consumed"
 DISPATCHED: Final = "dispatched"
 SETTLED_BY: Final = "settled_by"
 AUTHORISED_BY: Final = "authorised_by"
+FORKED_FROM: Final = "forked_from"
+REBUILT_FROM: Final = "rebuilt_from"
 CAUSED_BY: Final = "caused_by"
 
 EDGE_TYPES: Final = (
     CONTAINS, ATTEMPT_OF, REPLACES, CHILD_OF, WAITS_ON, ANSWERED_BY, PRODUCED, CONSUMED, DISPATCHED, SETTLED_BY,
-    AUTHORISED_BY, CAUSED_BY,
+    AUTHORISED_BY, FORKED_FROM, REBUILT_FROM, CAUSED_BY,
 )  # fmt: skip
-"""Those that the facts of this release can tell."""
 
 
 class NodeContent(Struct, frozen=True, kw_only=True):
@@ -87,6 +93,11 @@ class Node(Struct, frozen=True, kw_only=True):
     request_digest: str | None = None
     receipt_digest: str | None = None
     digest: str | None = None
+    harness_revision: str | None = None
+    environment_revision: str | None = None
+    through_sequence: int | None = None
+    through_event_id: str | None = None
+    fork_id: str | None = None
     occurred_at: int | None = None
     expires_at: int | None = None
     created_at: int
@@ -100,12 +111,18 @@ class Node(Struct, frozen=True, kw_only=True):
 
 
 class Edge(Struct, frozen=True, kw_only=True):
-    """Read as a sentence: source, type, target ("an attempt is attempt_of a run")."""
+    """Read as a sentence: source, type, target ("an attempt is attempt_of a run").
+
+    `through_sequence`, with its event: how far what the edge leads to is meant. `reason`: why a harness is rebuilt_from the log.
+    """
 
     id: str
     type: str
     source: str
     target: str
+    reason: str | None = None
+    through_sequence: int | None = None
+    through_event_id: str | None = None
     created_sequence: int
     created_event_id: str
     changed_sequence: int

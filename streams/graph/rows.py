@@ -24,8 +24,10 @@ class Rows(Protocol):
 
 def made_node(item: Item) -> tuple[str, str] | None:
     """The event that made a node, and the node: one for an event. The session and its actors are made by whatever event
-    names them first, which is about something else."""
-    return (item.created_event_id, item.id) if isinstance(item, Node) and item.type not in (SESSION, ACTOR) else None
+    names them first, which is about something else; a fork is what the event that made it is about."""
+    if not isinstance(item, Node) or (item.type in (SESSION, ACTOR) and item.fork_id is None):
+        return None
+    return item.created_event_id, item.id
 
 
 def incident(item: Item) -> list[tuple[str, int]]:

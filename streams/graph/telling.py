@@ -4,6 +4,7 @@ An edge is drawn only between two nodes that are there; what an event names and 
 where the event stands, never a node that nobody told of.
 """
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from msgspec import structs
@@ -12,6 +13,7 @@ from streams.graph.items import (
     ANSWERED_BY,
     CAUSED_BY,
     CONTAINS,
+    SESSION,
     Edge,
     Gap,
     Node,
@@ -30,6 +32,8 @@ ENDPOINT_MISSING = "endpoint_missing"
 """An event relates to something that no event has made."""
 ELSEWHERE = "elsewhere"
 """An event relates to something in another session."""
+HISTORY_UNAVAILABLE = "history_unavailable"
+"""What an attempt goes on from has positions whose content could not be read any more."""
 
 
 class Telling:
@@ -76,6 +80,12 @@ class Telling:
     def name(self, node_id: str, node_type: str) -> None:
         """A new node that the event names and is not about, unless it is the one that creates the session."""
         self._put(node_id, node_type, about=self.event.type == "session.created" and node_id == self.event.session_id)
+
+    def name_session(self, session_id: str) -> None:
+        """Another session: what is known of it here is that it is there."""
+        if self.rows.node(session_id) is None:
+            self.name(session_id, SESSION)
+            self.miss(ELSEWHERE, session_id, at=session_id)
 
     def make(self, node_id: str, node_type: str, **fields: Any) -> None:
         """The node that the event is about, and what it says caused it. One that is there already is changed."""
@@ -148,7 +158,7 @@ class Telling:
 
     # -- edges and gaps -----------------------------------------------------------------------------------------------
 
-    def draw(self, edge_type: str, source: str, target: str) -> None:
+    def draw(self, edge_type: str, source: str, target: str, **fields: Any) -> None:
         for end in (source, target):
             if self.rows.node(end) is None:
                 self.miss(ENDPOINT_MISSING, end)
@@ -156,7 +166,7 @@ class Telling:
         event, identifier = self.event, edge_id(edge_type, source, target)
         known = self.rows.edge(identifier)
         if known is not None:
-            self.rows.put(structs.replace(known, changed_sequence=event.sequence, changed_event_id=event.event_id))
+            self.rows.put(structs.replace(known, changed_sequence=event.sequence, changed_event_id=event.event_id, **fields))
             return
         self.rows.put(
             Edge(
@@ -168,8 +178,16 @@ class Telling:
                 created_event_id=event.event_id,
                 changed_sequence=event.sequence,
                 changed_event_id=event.event_id,
+                **fields,
             )
         )
+
+    def attach(self, edge_type: str, holder: str | None, node_id: str) -> None:
+        """To what the event says it belongs to; outside of Runs, or where its Run is not there, to the place where it stands."""
+        if holder is not None:
+            self.draw(edge_type, holder, node_id)
+        else:
+            self.put_in_place(node_id)
 
     def put_in_place(self, node_id: str) -> None:
         """Into the innermost node around it; one that the event names and that is missing is a gap."""
@@ -179,7 +197,8 @@ class Telling:
                 self.miss(ENDPOINT_MISSING, named)
         self.draw(CONTAINS, self.place(above=node_id), node_id)
 
-    def miss(self, reason: str, target: str | None = None) -> None:
+    def miss(self, reason: str, target: str | None = None, *, at: str | None = None) -> None:
+        """Felt `at` a node that is there; by default, where the event stands."""
         event = self.event
         identifier = f"gap:{event.event_id}:{reason}" + ("" if target is None else f":{target}")
         self.rows.put(
@@ -188,11 +207,14 @@ class Telling:
                 reason=reason,
                 first_sequence=event.sequence,
                 last_sequence=event.sequence,
-                node_id=self.place(),
+                node_id=at or self.place(),
                 event_id=event.event_id,
                 target=target,
             )
         )
+
+
+Tells = Callable[[Telling], None]
 
 
 def content_of(content: Content) -> NodeContent | None:

@@ -31,6 +31,8 @@ class Topics:
         self.events = f"{prefix}sessions.events"
         self.outcomes = f"{prefix}sessions.outcomes"
         self.state = f"{prefix}sessions.state"
+        self.checkpoints = f"{prefix}sessions.checkpoints"
+        self.timers = f"{prefix}sessions.timers"
         self.graph = f"{prefix}sessions.graph"
         self.deadletter = f"{prefix}sessions.deadletter"
         self.config = f"{prefix}workspaces.config"
@@ -74,6 +76,14 @@ def declared(settings: Settings) -> tuple[TopicSpec, ...]:
         TopicSpec(topics.events, "session id", True, {**common, "cleanup.policy": "delete", "retention.ms": "-1"}, "The truth is kept."),
         TopicSpec(topics.outcomes, "asking process with its epoch", True, deleted_after(1), "Nobody waits for a day."),
         TopicSpec(topics.state, "session id/kind/item id", True, compacted, "The authority's changelog: the last value of each item."),
+        TopicSpec(
+            topics.checkpoints,
+            "checkpoint id",
+            True,
+            compacted,
+            "Anyone may load what checkpoints there are, in the session's partition; it holds no bytes of theirs.",
+        ),
+        TopicSpec(topics.timers, "session id/kind/id", True, compacted, "The custodian's changelog: what is due, and when."),
         TopicSpec(
             topics.graph,
             "session id/node or edge id",

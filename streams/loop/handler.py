@@ -5,7 +5,7 @@ from typing import Protocol
 
 from streams.log.reader import Row
 from streams.loop.step import Step
-from streams.store.table import Put
+from streams.store.table import Put, Reads
 
 Get = Callable[[bytes], bytes | None]
 
@@ -32,3 +32,17 @@ class Handler(Protocol):
 
     def discard(self) -> None:
         """The transaction was aborted: forget what was cached from it."""
+
+
+class Timekeeper(Protocol):
+    """What a handler is besides, that has work without records: when something is due. Called from the loop's thread only, for
+    partitions that are restored."""
+
+    tick_s: float
+    """How often it is asked."""
+
+    def is_due(self, partition: int, store: Reads, now: int) -> bool:
+        """Whether `tick` has something to do at `now` (microseconds since the epoch). Cheap."""
+
+    def tick(self, step: Step) -> None:
+        """Does what is due at `step.now`. Where the step has records, `handle` has seen them; else it has none."""

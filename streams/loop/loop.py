@@ -6,7 +6,9 @@ Rules it upholds:
 * the store is written only after the commit, data and offsets in one batch, so it is never ahead of the log;
 * offsets are sent only for partitions owned at that moment, with the group's metadata of that moment: the broker checks
   the generation, but not whether the member owns what it commits;
-* nothing pending outlives a rebalance: callbacks run inside `GroupConsumer.read`, and no batch is open there.
+* nothing pending outlives a rebalance: callbacks run inside `GroupConsumer.read`, and no batch is open there;
+* a transaction that time alone has caused is fenced like any other: it sends the position of each of its partitions, below
+  which everything is in the store.
 
 Abortable error: abort, forget, rewind. A damaged store: abort, wipe that partition's store, restore it. Anything else: leave
 the process; the log says at the next start what happened.
@@ -15,6 +17,7 @@ the process; the log says at the next start what happened.
 import functools
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import groupby
 
@@ -26,7 +29,7 @@ from streams.files import claim
 from streams.log.log import Log
 from streams.log.reader import Place, Record
 from streams.loop.crash import Crash, CrashPoint, NoCrash
-from streams.loop.handler import Handler
+from streams.loop.handler import Handler, Timekeeper
 from streams.loop.observer import NoObserver, Observer
 from streams.loop.restore import CHANGELOG, INPUT, WRITTEN_AT_MS, Restore
 from streams.loop.step import Step
@@ -64,6 +67,7 @@ class Loop:
         observer: Observer | None = None,
         client_id: str | None = None,
         pace_s: float = 0.0,
+        timekeeper: Timekeeper | None = None,
     ) -> None:
         """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there, `Misconfigured`
         where a process of this instance still runs on this data folder.
@@ -71,6 +75,7 @@ class Loop:
         `client_id` is what the group shows of this member (`streams.log.owners`), for those who read its stores.
         `pace_s`: the least time from one transaction to the next, for a handler whose readers can wait so long: what arrives
         meanwhile shares one, and the broker has more of itself left for others.
+        `timekeeper`: the handler once more, where it has work without records.
         """
         self._settings, self._log, self._handler, self._stop = settings, log, handler, stop
         self._crash = crash or NoCrash()
@@ -82,6 +87,7 @@ class Loop:
         self._producer = log.transactions(handler.role)
         self._producer.initialise()
         self._pace_s, self._not_before = pace_s, 0.0
+        self._timekeeper, self._next_tick = timekeeper, 0.0
         self._stores: dict[int, Store] = {}
         self._restores: dict[int, Restore] = {}
         self._waiting: set[int] = set()
@@ -101,15 +107,18 @@ class Loop:
             self.close()
 
     def step(self, wait_s: float = 0.1) -> int:
-        """One piece of restore, or one transaction of what arrives within `wait_s`; returns how many records it decided."""
+        """One piece of restore, or one transaction of what arrives within `wait_s` and of what is due; returns how many records it
+        decided."""
         self._advance_restores()
         if self._not_before:
             if self._stop.wait(max(0.0, self._not_before - time.monotonic())):
                 return 0
             self._not_before = 0.0
         records = self._consumer.read(_MAX_BATCH, 0 if self._waiting or self._restores else wait_s)
-        decided = self._transact(records) if records else 0
-        if decided and self._pace_s:
+        now = now_us()
+        ticking = self._ticking(now) if self._timekeeper is not None else {}
+        decided = self._transact(records, now, ticking) if records or ticking else 0
+        if (decided or ticking) and self._pace_s:
             self._not_before = time.monotonic() + self._pace_s
         self._tell_positions()
         return decided
@@ -126,13 +135,36 @@ class Loop:
             closing.callback(self._consumer.close)
         _log.info("loop_stopped", role=self._handler.role, instance=self._settings.instance)
 
-    def _transact(self, records: list[Record]) -> int:
+    def _ticking(self, now: int) -> dict[int, int]:
+        """Partitions that have something due, and where the next record of each begins."""
+        assert self._timekeeper is not None
+        if time.monotonic() < self._next_tick:
+            return {}
+        self._next_tick = time.monotonic() + self._timekeeper.tick_s
+        found: dict[int, int] = {}
+        for partition in self._restored():
+            position = self._consumer.position(self._handler.input, partition)
+            # Without a position there is nothing to be fenced by: the first look at the topic, empty or not, gives one.
+            if position is not None and self._is_due(partition, now):
+                found[partition] = position
+        return found
+
+    def _is_due(self, partition: int, now: int) -> bool:
+        assert self._timekeeper is not None
+        try:
+            return self._timekeeper.is_due(partition, self._stores[partition], now)
+        except StoreUnusable:
+            return True  # whoever decides from it meets the damage, and there it is healed
+
+    def _transact(self, records: list[Record], now: int, ticking: Mapping[int, int]) -> int:
         self._crash.reached(CrashPoint.AFTER_CONSUME)
         records.sort(key=lambda record: record.partition)  # stable: offsets of a partition stay in order
-        now = now_us()
+        batches = {partition: list(of) for partition, of in groupby(records, lambda record: record.partition)}
+        for partition in ticking:
+            batches.setdefault(partition, [])
         steps = [
-            Step(partition, self._stores[partition], list(of), now, self._owned_since[partition], self._send)
-            for partition, of in groupby(records, lambda record: record.partition)
+            Step(partition, self._stores[partition], batch, now, self._owned_since[partition], self._send)
+            for partition, batch in batches.items()
         ]
         offsets: dict[int, int] = {}
         try:
@@ -140,12 +172,15 @@ class Loop:
             self._producer.begin()
             self._crash.reached(CrashPoint.AFTER_BEGIN)
             for step in steps:
-                self._handle(step)
+                self._handle(step, step.partition in ticking)
                 self._crash.reached(CrashPoint.AFTER_DECIDE)
                 self._produce(step, offsets)
             self._crash.reached(CrashPoint.AFTER_PRODUCE)
             # 2. Attach the input's offsets, of what is owned now.
-            consumed = {(self._handler.input, step.partition): step.records[-1].offset + 1 for step in steps}
+            consumed = {
+                (self._handler.input, step.partition): step.records[-1].offset + 1 if step.records else ticking[step.partition]
+                for step in steps
+            }
             if not self._consumer.owned.issuperset(consumed):
                 raise Fatal("a batch outlived its assignment")
             self._producer.send_offsets(consumed, self._consumer.metadata())
@@ -164,7 +199,8 @@ class Loop:
         except _StoreDamaged as damaged:
             self._producer.abort()
             self._rewind(steps, damaged.cause)
-            first = next(step.records[0].offset for step in steps if step.partition == damaged.partition)
+            batch = batches[damaged.partition]
+            first = batch[0].offset if batch else ticking[damaged.partition]
             self._start_over(damaged.partition, damaged.cause, resume_at=first)
             return 0
         # 4. Only now the stores: data and offsets in one batch each.
@@ -179,9 +215,12 @@ class Loop:
         self._crash.reached(CrashPoint.AFTER_STORE_WRITE)
         return len(records)
 
-    def _handle(self, step: Step) -> None:
+    def _handle(self, step: Step, ticks: bool) -> None:
         try:
-            self._handler.handle(step)
+            if step.records:
+                self._handler.handle(step)
+            if ticks and self._timekeeper is not None:
+                self._timekeeper.tick(step)
         except StoreUnusable as unusable:
             raise _StoreDamaged(step.partition, unusable) from unusable
 
@@ -210,17 +249,19 @@ class Loop:
     def _rewind(self, steps: list[Step], cause: StreamsError) -> None:
         self._handler.discard()
         _log.warning("batch_rewound", role=self._handler.role, partitions=[step.partition for step in steps], reason=cause.detail)
-        starts: dict[Place, int] = {(self._handler.input, step.partition): step.records[0].offset for step in steps}
+        starts: dict[Place, int] = {(self._handler.input, step.partition): step.records[0].offset for step in steps if step.records}
         self._consumer.seek(starts)
         self._stop.wait(_ABORT_PAUSE_S)
 
     def _tell_positions(self) -> None:
         # Between two reads everything that was handed out is decided and written, or rewound to be handed out again.
-        for partition in self._stores:
-            if partition not in self._restores and partition not in self._waiting:
-                position = self._consumer.position(self._handler.input, partition)
-                if position is not None:
-                    self._observer.reached(partition, position)
+        for partition in self._restored():
+            position = self._consumer.position(self._handler.input, partition)
+            if position is not None:
+                self._observer.reached(partition, position)
+
+    def _restored(self) -> list[int]:
+        return [partition for partition in self._stores if partition not in self._restores and partition not in self._waiting]
 
     def _assigned(self, places: list[Place]) -> dict[Place, int | None]:
         # Restores begin outside the callback, which has to be quick; every place comes paused.

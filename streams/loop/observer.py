@@ -17,7 +17,7 @@ class Observer(Protocol):
         """The store has everything that its changelog had; reading of the input begins."""
 
     def written(self, step: Step) -> None:
-        """The step is in the store."""
+        """The step is in the store. It has no records where only time has passed."""
 
     def reached(self, partition: int, position: int) -> None:
         """Every record of the input below `position` is in the store, or will never be handed out."""

@@ -15,8 +15,10 @@ from msgspec import Struct
 
 from streams.errors import RecordUnreadable
 from streams.log.reader import Record
+from streams.projections.checkpoints import CheckpointsView
 from streams.projections.events import event_of, session_named
 from streams.projections.projection import BatchFold, Projection, Unreadable
+from streams.projections.runs import RunsView
 from streams.projections.sessions import SessionsView
 from streams.projections.tables import OwnedTable, Tables
 from streams.projections.transcript import TranscriptView, any_set_aside
@@ -32,9 +34,11 @@ COMMANDS: Final = "commands"
 
 
 class Applied(Struct, frozen=True):
-    """What a batch did: the sessions that have new events, and how many records were set aside."""
+    """What a batch did: the sessions that have new events, all that somebody may wait for (`BatchFold.awaited`, and these sessions),
+    and how many records were set aside."""
 
     sessions: frozenset[str]
+    awaited: frozenset[str]
     records: int
     unreadable: int
 
@@ -45,10 +49,13 @@ def take(tables: Tables, partition: int, store: Table) -> OwnedTable:
     return tables.add(partition, store, position=offsets.get(EVENTS, 0), commands=offsets.get(COMMANDS, 0), gaps=any_set_aside(store))
 
 
+ALL: Final[Sequence[Projection]] = (SessionsView(), TranscriptView(), CheckpointsView(), RunsView())
+
+
 class Fold:
     """The projections that share a table. The first one judges whether an event can follow what is there."""
 
-    def __init__(self, projections: Sequence[Projection] = (SessionsView(), TranscriptView())) -> None:
+    def __init__(self, projections: Sequence[Projection] = ALL) -> None:
         self._projections = projections
 
     @property
@@ -79,7 +86,8 @@ class Fold:
         table.unreadable += unreadable
         table.gaps = table.gaps or unreadable > 0
         table.reached(position)
-        return Applied(frozenset(sessions), len(records), unreadable)
+        awaited = sessions.union(*[fold.awaited() for fold in folds])
+        return Applied(frozenset(sessions), frozenset(awaited), len(records), unreadable)
 
 
 def _set_aside(folds: Sequence[BatchFold], record: Record, error: RecordUnreadable) -> None:

@@ -36,6 +36,9 @@ class BatchFold(Protocol):
     def set_aside(self, unreadable: Unreadable) -> None:
         """In the place of `apply`, for a record that cannot be read or cannot follow."""
 
+    def awaited(self) -> Iterable[str]:
+        """Names under which somebody may wait for what the batch brought (`Freshness.next_of`), beside the ids of its sessions."""
+
     def puts(self) -> Iterable[Put]:
         """The changed rows, each once."""
 

@@ -39,7 +39,7 @@ _PROGRESS_S: Final = 5.0
 class Listener(Protocol):
     """Whoever waits for tables to move. Called in the projector's thread; must not block."""
 
-    def advanced(self, table: OwnedTable, sessions: Collection[str]) -> None: ...
+    def advanced(self, table: OwnedTable, awaited: Collection[str]) -> None: ...
 
     def gone(self, partitions: Collection[int]) -> None: ...
 
@@ -174,7 +174,7 @@ class Projector:
             except StoreUnusable:
                 table.damaged = True
                 continue
-            self._listener.advanced(table, applied.sessions)
+            self._listener.advanced(table, applied.awaited)
         for partition, table in tables.items():
             # Behind the last record there may be what is never handed out: markers, aborted records.
             position = member.position(self._topic, partition)

@@ -37,6 +37,19 @@ class SourceCursor(Struct, frozen=True, array_like=True):
     digest: str | None
 
 
+class Lineage(Struct, frozen=True, array_like=True):
+    """From what a session was forked: a prefix of its source, by reference. `source_hash` is that of the event `through_sequence`
+    there, 64 hex digits; `depth` counts ancestors."""
+
+    source_session_id: str
+    fork_id: str | None
+    through_sequence: int
+    through_event_id: str | None
+    source_hash: str | None
+    depth: int
+    checkpoint_id: str | None
+
+
 class SessionRow(Struct, array_like=True):
     """A session as its events tell it. Times in microseconds since the epoch, UTC; `counts` by event type.
 
@@ -56,6 +69,8 @@ class SessionRow(Struct, array_like=True):
     last_command_offset: int
     counts: dict[str, int]
     source: SourceCursor | None
+    checkpoint_window_s: int | None = None
+    lineage: Lineage | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -89,7 +104,7 @@ def listed(prefix: bytes, key: bytes) -> tuple[int, str]:
 
 class SessionsView:
     name = "sessions"
-    version = 1
+    version = 2
 
     def begin(self, rows: Reads) -> "SessionsFold":
         return SessionsFold(rows)
@@ -122,11 +137,16 @@ class SessionsFold:
                 row.origin = attributes.origin
                 row.policy_mode = attributes.policy_mode
                 row.content_window_days = attributes.content_window_days
+                row.checkpoint_window_s = attributes.checkpoint_window_s
+                row.lineage = _lineage(attributes)
         if event.type == "session.closed":
             row.status = CLOSED
 
     def set_aside(self, unreadable: Unreadable) -> None:
         """A row tells what could be read; the transcript shows the gap."""
+
+    def awaited(self) -> tuple[str, ...]:
+        return ()
 
     def puts(self) -> Iterator[Put]:
         for key in self._listed:
@@ -151,3 +171,13 @@ class SessionsFold:
         for subject_id in dict.fromkeys((None, event.subject_id)):
             self._listed.append(listing_key(listing_prefix(event.workspace_id, subject_id), event.accepted_at, event.session_id))
         return row
+
+
+def _lineage(created: SessionAttributes) -> Lineage | None:
+    """None for a session that is no fork."""
+    if created.source_session_id is None:
+        return None
+    return Lineage(
+        created.source_session_id, created.fork_id, created.through_sequence or 0, created.through_event_id, created.source_hash,
+        created.depth or 1, created.checkpoint_id,
+    )  # fmt: skip

@@ -96,6 +96,9 @@ class TranscriptFold:
             key += _number(after)
         self._puts.append((key + _number(unreadable.offset), _encode(Marker(after, unreadable.offset, unreadable.reason))))
 
+    def awaited(self) -> tuple[str, ...]:
+        return ()
+
     def puts(self) -> Iterator[Put]:
         return iter(self._puts)
 

@@ -1,4 +1,5 @@
-"""Waiting until a table is far enough: for a command, for the log's end of this moment, for a session's next event.
+"""Waiting until a table is far enough: for a command, for the log's end of this moment, for a session's next event or a lane's
+next Run.
 
 - Every wait ends: with what it waited for, at its deadline (`ProjectionBehind`), or when the table goes (`NotOwner`).
 - Waiters are bounded, for a partition and altogether, so that one partition that stands still cannot use up the server.
@@ -8,8 +9,8 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from streams.errors import Invalid, NotOwner, Overloaded, ProjectionBehind
@@ -29,13 +30,13 @@ _Future = asyncio.Future[bool]
 
 
 class _Waiters:
-    """Of one partition: by the offset they wait for, or by session."""
+    """Of one partition: by the offset they wait for, or by the name under which they wait (`BatchFold.awaited`)."""
 
     def __init__(self) -> None:
         self.count = 0
         self.commands: dict[_Future, int] = {}
         self.positions: dict[_Future, int] = {}
-        self.sessions: dict[str, set[_Future]] = {}
+        self.names: dict[str, set[_Future]] = {}
         self.leases: set[_Future] = set()
 
 
@@ -60,8 +61,8 @@ class Freshness:
         self._count = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._known_ends: dict[int, int] = {}
-        self._next: dict[Place, asyncio.Task[int]] = {}
-        self._turns: dict[Place, asyncio.Lock] = {}
+        self._next: dict[tuple[Place, ...], asyncio.Task[Mapping[Place, int]]] = {}
+        self._turns: dict[tuple[Place, ...], asyncio.Lock] = {}
         self._watching: dict[int, asyncio.Task[None]] = {}
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -69,9 +70,9 @@ class Freshness:
 
     # -- called by the projector's thread -------------------------------------------------------------------------------
 
-    def advanced(self, table: OwnedTable, sessions: Collection[str]) -> None:
+    def advanced(self, table: OwnedTable, awaited: Collection[str]) -> None:
         if self._waiting[table.partition].count and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake, table, sessions)
+            self._loop.call_soon_threadsafe(self._wake, table, awaited)
 
     def gone(self, partitions: Collection[int]) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -102,7 +103,7 @@ class Freshness:
             end = self._known_ends[position.partition] = await self._end_now((self._commands, position.partition))
             if end <= position.offset:
                 raise Invalid(f"position {position}: beyond the end, {end}", code="request.malformed")
-        with self._registered(position.partition) as (waiters, future):
+        with self._registered(position.partition) as ([waiters], future):
             waiters.commands[future] = position.offset
             if table.commands > position.offset:
                 return
@@ -114,11 +115,19 @@ class Freshness:
         An acknowledged command may lie behind the last stable offset still: its transaction's marker reaches each
         partition in its own time. Raises as `applied`.
         """
-        end = await self._end_now((self._events, partition))
+        await self.all_at_end((partition,), deadline_s)
+
+    async def all_at_end(self, partitions: Collection[int], deadline_s: float) -> None:
+        """`at_end` of several, by one question."""
+        ends = await self._ends_now(tuple([(self._events, partition) for partition in sorted(partitions)]))
+        for (_, partition), end in ends.items():
+            await self._reached(partition, end, deadline_s)
+
+    async def _reached(self, partition: int, end: int, deadline_s: float) -> None:
         table = self._tables.serving(partition)
         if table.position >= end:
             return
-        with self._registered(partition) as (waiters, future):
+        with self._registered(partition) as ([waiters], future):
             waiters.positions[future] = end
             if table.position >= end:
                 return
@@ -132,7 +141,7 @@ class Freshness:
         table = self._tables.owned.get(partition)
         if table is None or table.lease.ever_held:
             return
-        with self._registered(partition) as (waiters, future):
+        with self._registered(partition) as ([waiters], future):
             waiters.leases.add(future)
             task = self._watching.get(partition)
             if task is None:
@@ -150,49 +159,62 @@ class Freshness:
             await asyncio.sleep(_WATCH_S)
         del self._watching[partition]
 
-    @contextmanager
-    def next_event(self, partition: int, session_id: str) -> Iterator[_Future]:
+    def next_event(self, partition: int, session_id: str) -> AbstractContextManager[_Future]:
         """A future that is done once the session has new events after this call, or the table is gone."""
-        with self._registered(partition) as (waiters, future):
-            waiters.sessions.setdefault(session_id, set()).add(future)
+        return self.next_of((partition,), (session_id,))
+
+    @contextmanager
+    def next_of(self, partitions: Collection[int], names: Collection[str]) -> Iterator[_Future]:
+        """A future that is done once one of the tables has got something under one of the names, or is gone."""
+        with self._registered(*partitions) as (waiting, future):
+            for waiters in waiting:
+                for name in names:
+                    waiters.names.setdefault(name, set()).add(future)
             try:
                 yield future
             finally:
-                futures = waiters.sessions[session_id]
-                futures.discard(future)
-                if not futures:
-                    del waiters.sessions[session_id]
+                for waiters in waiting:
+                    for name in names:
+                        futures = waiters.names[name]
+                        futures.discard(future)
+                        if not futures:
+                            del waiters.names[name]
 
     async def _end_now(self, place: Place) -> int:
-        """The high watermark, by a question sent after this call; those who ask meanwhile share the next one."""
-        task = self._next.get(place)
+        return (await self._ends_now((place,)))[place]
+
+    async def _ends_now(self, places: tuple[Place, ...]) -> Mapping[Place, int]:
+        """The high watermarks, by a question sent after this call; those who ask for the same meanwhile share the next one."""
+        task = self._next.get(places)
         if task is None:
-            task = self._next[place] = asyncio.create_task(self._ask(place))
+            task = self._next[places] = asyncio.create_task(self._ask(places))
         return await asyncio.shield(task)
 
-    async def _ask(self, place: Place) -> int:
-        async with self._turns.setdefault(place, asyncio.Lock()):
-            del self._next[place]
-            ends = await asyncio.to_thread(self._ends.query, [place], committed=False)
-        return ends[place]
+    async def _ask(self, places: tuple[Place, ...]) -> Mapping[Place, int]:
+        async with self._turns.setdefault(places, asyncio.Lock()):
+            del self._next[places]
+            return await asyncio.to_thread(self._ends.query, places, committed=False)
 
     @contextmanager
-    def _registered(self, partition: int) -> Iterator[tuple[_Waiters, _Future]]:
-        waiters = self._waiting[partition]
+    def _registered(self, *partitions: int) -> Iterator[tuple[list[_Waiters], _Future]]:
+        """Counts as a waiter of each of the partitions, and as one altogether."""
+        waiting = [self._waiting[partition] for partition in partitions]
         per_partition, altogether = self._bounds
-        if waiters.count >= per_partition or self._count >= altogether:
-            raise Overloaded(f"partition {partition}: too many readers wait", retry_after_s=1)
+        if self._count >= altogether or any(waiters.count >= per_partition for waiters in waiting):
+            raise Overloaded(f"partition {partitions[0]}: too many readers wait", retry_after_s=1)
         future: _Future = asyncio.get_running_loop().create_future()
-        waiters.count += 1
         self._count += 1
+        for waiters in waiting:
+            waiters.count += 1
         try:
-            yield waiters, future
+            yield waiting, future
         finally:
-            waiters.count -= 1
             self._count -= 1
-            waiters.commands.pop(future, None)
-            waiters.positions.pop(future, None)
-            waiters.leases.discard(future)
+            for waiters in waiting:
+                waiters.count -= 1
+                waiters.commands.pop(future, None)
+                waiters.positions.pop(future, None)
+                waiters.leases.discard(future)
 
     async def _until(self, future: _Future, deadline_s: float, otherwise: str) -> None:
         try:
@@ -203,20 +225,20 @@ class Freshness:
         if not here:
             raise NotOwner("the partition went to another owner")
 
-    def _wake(self, table: OwnedTable, sessions: Collection[str]) -> None:
+    def _wake(self, table: OwnedTable, awaited: Collection[str]) -> None:
         waiters = self._waiting[table.partition]
         done = [future for future, offset in waiters.commands.items() if table.commands > offset]
         done += [future for future, end in waiters.positions.items() if table.position >= end]
-        if waiters.sessions:
-            for session_id in sessions:
-                done += waiters.sessions.get(session_id, ())
+        if waiters.names:
+            for name in awaited:
+                done += waiters.names.get(name, ())
         _answer(done, True)
 
     def _dismiss(self, partitions: Collection[int]) -> None:
         for partition in partitions:
             waiters = self._waiting[partition]
             futures = [*waiters.commands, *waiters.positions, *waiters.leases]
-            futures += [future for followers in waiters.sessions.values() for future in followers]
+            futures += [future for followers in waiters.names.values() for future in followers]
             _answer(futures, False)
 
 

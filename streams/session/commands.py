@@ -1,10 +1,11 @@
 """Commands: requests to one session.
 
-A command is a list of drafts of events; its kind says who fills in what only the authority knows. New kinds (fork,
-checkpoint, lapse of a lease) find their place in `Kind`, in the table of `decide.py`, and nowhere else.
+A command is a list of drafts of events; its kind says who fills in what only the authority knows. A new kind finds its
+place in `Kind`, in the table of `decide.py`, and nowhere else.
 """
 
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -12,12 +13,29 @@ from streams.session.events import Draft
 
 
 class Kind(StrEnum):
-    """append: accept the drafts. claim: grant a Run to the principal (one draft, `attempt.started`, with run_id and
-    attributes.claim_digest; no report). renew: extend the lease of the report's attempt (no drafts), append nothing."""
+    """What a command asks for.
+
+    - append: accept the drafts.
+    - claim: grant a Run to the principal (one draft, `attempt.started`, with run_id and attributes.claim_digest; no report).
+    - replace: as claim, of a Run whose attempt was ready, with the evidence in the draft's attributes.
+    - renew: extend the lease of the report's attempt (no drafts), append nothing.
+    - lapse: fail the attempt that the report names if its lease is over (no drafts); sent by the custodian.
+    - fork: make a session of a prefix of this one (one draft, `session.forked`).
+    - child: begin the session that a fork makes; sent by the authority alone.
+    - erase: the content and the checkpoints so far are erased (no drafts), append nothing; sent by the custodian.
+    """
 
     APPEND = "append"
     CLAIM = "claim"
+    REPLACE = "replace"
     RENEW = "renew"
+    LAPSE = "lapse"
+    FORK = "fork"
+    CHILD = "child"
+    ERASE = "erase"
+
+
+DRAFTLESS: Final = frozenset({Kind.RENEW, Kind.LAPSE, Kind.ERASE})
 
 
 class Report(Struct, frozen=True, gc=False):

@@ -13,24 +13,31 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from streams.session import consequences, refusals, vocabulary
-from streams.session.commands import Command, Kind
+from streams.session.commands import DRAFTLESS, Command, Kind
 from streams.session.events import SEALED, Draft
 from streams.session.folds import FOLDS, ZDR
 from streams.session.items import Items
 from streams.session.lifecycles import CLOSED
 from streams.session.outcomes import Rejected
-from streams.session.rules import claims, effects, interactions, reports, runs, sessions
+from streams.session.rules import checkpoints, claims, custodian, effects, forks, interactions, reports, runs, sessions
 from streams.session.work import AUTHORITY, Decision, Work
 
 __all__ = ["AUTHORITY", "KINDS", "RULES", "Decision", "decide"]
 
 Rule = Callable[[Work, Draft], Draft | Rejected]
 
-RULES: Final[Mapping[str, Rule]] = {**sessions.RULES, **runs.RULES, **interactions.RULES, **effects.RULES}
+RULES: Final[Mapping[str, Rule]] = {**sessions.RULES, **runs.RULES, **interactions.RULES, **effects.RULES, **checkpoints.RULES}
 """Types whose events change more than the counters; the others stand where `reports.plain` lets them."""
 PLAIN: Final = frozenset(FOLDS) - frozenset(RULES)
 FIRST: Final = frozenset({"session.created", "thread.opened", "turn.started"})
 """Types that make the place they name."""
+
+
+_BEGINNING: Final = frozenset({Kind.APPEND, Kind.CHILD})
+"""Kinds that may begin a session."""
+_ONLY_DRAFT: Final = {Kind.CLAIM: "attempt.started", Kind.REPLACE: "attempt.started", Kind.FORK: "session.forked"}
+"""Kinds that are one draft, and its type."""
+_CHILD_DRAFTS: Final = (["session.created"], ["session.created", "checkpoint.created"])
 
 
 def decide(items: Items, command: Command, now: int, command_offset: int, took_over_at: int = 0) -> Decision | Rejected:
@@ -45,7 +52,7 @@ def decide(items: Items, command: Command, now: int, command_offset: int, took_o
         return Rejected(refusals.INVALID, "command_id, session_id")
     work = Work(items, command, now, command_offset, took_over_at)
     refused = _session(work) or _form(command)
-    if refused is None and command.kind is not Kind.RENEW:
+    if refused is None and command.kind not in DRAFTLESS:
         refused = reports.verify(work)
     refused = refused or KINDS[command.kind](work)
     return work.decision() if refused is None else refused
@@ -55,12 +62,13 @@ def _session(work: Work) -> Rejected | None:
     command, header = work.command, work.header
     sequence = 0
     if header is None:
-        if not command.drafts or command.kind is not Kind.APPEND or command.drafts[0].type != "session.created":
+        if not command.drafts or command.kind not in _BEGINNING or command.drafts[0].type != "session.created":
             return Rejected(refusals.NOT_FOUND, command.session_id)
     else:
         if header.workspace_id != command.workspace_id:
             return Rejected(refusals.NOT_FOUND, command.session_id)
-        if header.status == CLOSED:
+        # What is erased does not ask whether a session goes on.
+        if header.status == CLOSED and command.kind is not Kind.ERASE:
             return Rejected(refusals.SESSION_CLOSED, command.session_id, actual_sequence=header.sequence)
         sequence = header.sequence
     if command.expected_sequence is not None and command.expected_sequence != sequence:
@@ -70,11 +78,15 @@ def _session(work: Work) -> Rejected | None:
 
 def _form(command: Command) -> Rejected | None:
     """Judges how many drafts the command brings, and that they are its own."""
-    if command.kind is Kind.RENEW:
-        return Rejected(refusals.INVALID, "drafts: a renewal has none") if command.drafts else None
-    if command.kind is Kind.CLAIM:
-        one = len(command.drafts) == 1 and command.drafts[0].type == "attempt.started"
-        return None if one and command.report is None else Rejected(refusals.INVALID, "a claim is one attempt.started, without report")
+    kind = command.kind
+    if kind in DRAFTLESS:
+        return Rejected(refusals.INVALID, f"drafts: a command of kind {kind} has none") if command.drafts else None
+    only = _ONLY_DRAFT.get(kind)
+    if only is not None:
+        one = len(command.drafts) == 1 and command.drafts[0].type == only
+        return None if one and command.report is None else Rejected(refusals.INVALID, f"a {kind} is one {only}, without report")
+    if kind is Kind.CHILD and [draft.type for draft in command.drafts] not in _CHILD_DRAFTS:
+        return Rejected(refusals.INVALID, "drafts: a child begins, and brings along at most a checkpoint")
     return None if command.drafts else Rejected(refusals.INVALID, "drafts: none")
 
 
@@ -111,11 +123,17 @@ def _append(work: Work) -> Rejected | None:
 
 
 def _claim(work: Work) -> Rejected | None:
+    return _only_draft(work) or claims.claim(work)
+
+
+def _fork(work: Work) -> Rejected | None:
+    return _only_draft(work) or forks.fork(work)
+
+
+def _only_draft(work: Work) -> Rejected | None:
     draft = work.command.drafts[0]
     refused = _own(work, draft) or _well_formed(work, draft)
-    if refused is None and draft.content.state == SEALED:
-        refused = _content(work, draft)
-    return refused or claims.claim(work)
+    return _content(work, draft) if refused is None and draft.content.state == SEALED else refused
 
 
 def _own(work: Work, draft: Draft) -> Rejected | None:
@@ -173,5 +191,10 @@ def _content(work: Work, draft: Draft) -> Rejected | None:
 KINDS: Final[Mapping[Kind, Callable[[Work], Rejected | None]]] = {
     Kind.APPEND: _append,
     Kind.CLAIM: _claim,
+    Kind.REPLACE: _claim,
     Kind.RENEW: claims.renew,
+    Kind.LAPSE: custodian.lapse,
+    Kind.FORK: _fork,
+    Kind.CHILD: _append,
+    Kind.ERASE: custodian.erase,
 }

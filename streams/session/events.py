@@ -35,7 +35,7 @@ NO_CONTENT: Final = Content()
 
 class Link(Struct, frozen=True, gc=False):
     """A typed reference. `relation`: parent_event, cause, call, parent_run, parent_session, wait, approval, effect,
-    child, artifact, supersedes."""
+    child, artifact, checkpoint, supersedes."""
 
     relation: str
     id: str
@@ -50,6 +50,16 @@ class SessionAttributes(Attributes, frozen=True, gc=False):
     policy_mode: str | None = None
     content_window_days: int | None = None
     reason: str | None = None
+    checkpoint_window_s: int | None = None
+    fork_id: str | None = None
+    source_session_id: str | None = None
+    child_session_id: str | None = None
+    checkpoint_id: str | None = None
+    through_sequence: int | None = None
+    through_event_id: str | None = None
+    source_hash: str | None = None
+    inherited: str | None = None
+    depth: int | None = None
 
 
 class SourceAttributes(Attributes, frozen=True, gc=False):
@@ -109,6 +119,18 @@ class AttemptAttributes(Attributes, frozen=True, gc=False):
     lease_ms: int | None = None
     lease_expires_at: int | None = None
     reason: str | None = None
+    recovery_mode: str | None = None
+    recovery_reason: str | None = None
+    checkpoint_id: str | None = None
+    through_sequence: int | None = None
+    complete: bool | None = None
+    incomplete_ok: bool | None = None
+    harness_revision: str | None = None
+    environment_revision: str | None = None
+    replaces: int | None = None
+    frontier_sequence: int | None = None
+    verification_digest: str | None = None
+    verified_at: int | None = None
 
 
 class ChildAttributes(Attributes, frozen=True, gc=False):
@@ -143,6 +165,27 @@ class EffectAttributes(Attributes, frozen=True, gc=False):
     outcome: str | None = None
 
 
+class CheckpointAttributes(Attributes, frozen=True, gc=False):
+    checkpoint_id: str | None = None
+    origin_session_id: str | None = None
+    through_sequence: int | None = None
+    through_event_id: str | None = None
+    through_hash: str | None = None
+    harness: str | None = None
+    harness_revision: str | None = None
+    environment_revision: str | None = None
+    continuation_kind: str | None = None
+    expires_at: int | None = None
+    snapshot_kind: str | None = None
+    snapshot_id: str | None = None
+    snapshot_bytes: int | None = None
+    snapshot_digest: str | None = None
+    native_id: str | None = None
+    native_bytes: int | None = None
+    native_digest: str | None = None
+    fork_id: str | None = None
+
+
 class ArtifactAttributes(Attributes, frozen=True, gc=False):
     artifact_id: str | None = None
     media_type: str | None = None
@@ -174,6 +217,7 @@ FAMILIES: Final[dict[str, type[Attributes]]] = {
     "wait": WaitAttributes,
     "approval": ApprovalAttributes,
     "effect": EffectAttributes,
+    "checkpoint": CheckpointAttributes,
     "artifact": ArtifactAttributes,
     "context": ContextAttributes,
     "steering": SteeringAttributes,
@@ -182,7 +226,7 @@ FAMILIES: Final[dict[str, type[Attributes]]] = {
 TYPES: Final = frozenset(
     f"{family}.{participle}"
     for family, participles in {
-        "session": "created closed",
+        "session": "created closed forked",
         "thread": "opened",
         "turn": "started completed",
         "run": "accepted started waiting resumed completed failed cancelled",
@@ -194,6 +238,7 @@ TYPES: Final = frozenset(
         "wait": "opened answered expired",
         "approval": "requested granted denied",
         "effect": "dispatched receipt_accepted indeterminate reconciled",
+        "checkpoint": "created consumed",
         "artifact": "recorded",
         "context": "pinned",
         "steering": "applied",

@@ -14,6 +14,7 @@ from streams.session.events import (
     ApprovalAttributes,
     AttemptAttributes,
     Attributes,
+    CheckpointAttributes,
     ChildAttributes,
     ContextAttributes,
     Draft,
@@ -25,13 +26,17 @@ from streams.session.events import (
 )
 from streams.session.items import (
     HEADER,
+    HISTORY,
+    LINEAGE,
     ActionState,
     ApprovalState,
     AttemptState,
     Changes,
+    CheckpointState,
     ChildState,
     EffectState,
     Items,
+    LineageState,
     RunState,
     SessionState,
     ThreadState,
@@ -42,6 +47,7 @@ from streams.session.items import (
     attempt_of,
     child_of,
     effect_of,
+    history_of,
     run_of,
     session_of,
     thread_of,
@@ -52,6 +58,8 @@ from streams.session.items import (
 LIVE: Final = "live"
 IMPORTED: Final = "imported"
 STANDARD: Final = "standard"
+LONGEST_CHECKPOINT_WINDOW_S: Final = 30 * 24 * 3600
+"""A policy may shorten it, never lengthen (seed *Checkpoints*, "They expire after 30 days")."""
 ZDR: Final = "zdr"
 
 T = TypeVar("T")
@@ -104,8 +112,21 @@ def _session_created(items: Items, draft: Draft, sequence: int, accepted_at: int
         sequence=sequence,
         last_accepted_at=accepted_at,
         last_command_offset=-1,
+        checkpoint_window_s=attributes.checkpoint_window_s or LONGEST_CHECKPOINT_WINDOW_S,
     )
-    return ((HEADER, header),)
+    if attributes.source_session_id is None:
+        return ((HEADER, header),)
+    lineage = LineageState(
+        source_session_id=attributes.source_session_id,
+        fork_id=_known(attributes.fork_id, draft),
+        through_sequence=attributes.through_sequence or 0,
+        through_event_id=attributes.through_event_id or "",
+        source_hash=attributes.source_hash or "",
+        checkpoint_id=attributes.checkpoint_id,
+        inherited=attributes.inherited or "",
+        depth=attributes.depth or 1,
+    )
+    return ((HEADER, header), (LINEAGE, lineage))
 
 
 def _session_closed(items: Items, draft: Draft, sequence: int, accepted_at: int) -> Changes:
@@ -150,6 +171,10 @@ def _run_accepted(items: Items, draft: Draft, sequence: int, accepted_at: int) -
         claimable=origin == LIVE if attributes.claimable is None else attributes.claimable,
         lane=attributes.lane,
         sequence=sequence,
+        harness=attributes.harness,
+        harness_revision=attributes.harness_revision,
+        environment_revision=attributes.environment_revision,
+        accepted_sequence=sequence,
     )
     changes: Changes = ((("run", run_id), run),)
     thread = None if draft.thread_id is None else thread_of(items, draft.thread_id)
@@ -262,6 +287,31 @@ def _child_settled(items: Items, draft: Draft, sequence: int, accepted_at: int) 
     return ((("child", child.child_id), structs.replace(child, status=_next(life.CHILD, draft, child.status), sequence=sequence)),)
 
 
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def _checkpoint_created(items: Items, draft: Draft, sequence: int, accepted_at: int) -> Changes:
+    attributes = read(draft, CheckpointAttributes)
+    checkpoint_id = _known(attributes.checkpoint_id, draft)
+    checkpoint = CheckpointState(
+        checkpoint_id=checkpoint_id,
+        run_id=draft.run_id,
+        origin_session_id=attributes.origin_session_id or draft.session_id,
+        through_sequence=attributes.through_sequence or 0,
+        through_event_id=attributes.through_event_id or "",
+        through_hash=attributes.through_hash or "",
+        harness=attributes.harness,
+        harness_revision=attributes.harness_revision,
+        environment_revision=attributes.environment_revision,
+        continuation_kind=attributes.continuation_kind or "event_log_rebuild",
+        snapshot_kind=attributes.snapshot_kind or "none",
+        expires_at=_known(attributes.expires_at, draft),
+        sequence=sequence,
+    )
+    latest = structs.replace(history_of(items), checkpoint_id=checkpoint_id)
+    return ((("checkpoint", checkpoint_id), checkpoint), (HISTORY, latest))
+
+
 # -- effects ----------------------------------------------------------------------------------------------------------
 
 
@@ -309,6 +359,7 @@ Fold = Callable[[Items, Draft, int, int], Changes]
 FOLDS: Final[dict[str, Fold | None]] = {
     "session.created": _session_created,
     "session.closed": _session_closed,
+    "session.forked": None,
     "thread.opened": _thread_opened,
     "turn.started": _turn_started,
     "turn.completed": _turn_completed,
@@ -340,6 +391,8 @@ FOLDS: Final[dict[str, Fold | None]] = {
     "effect.receipt_accepted": _effect_moved,
     "effect.indeterminate": _effect_moved,
     "effect.reconciled": _effect_moved,
+    "checkpoint.created": _checkpoint_created,
+    "checkpoint.consumed": None,
     "artifact.recorded": None,
     "context.pinned": _context_pinned,
     "steering.applied": None,

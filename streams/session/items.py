@@ -13,7 +13,10 @@ from msgspec import Struct, structs
 
 
 class SessionState(Struct, frozen=True, gc=False, kw_only=True):
-    """The header. `last_hash` is 32 bytes; an empty one says that the events are not chained yet."""
+    """The header. `last_hash` is 32 bytes; an empty one says that the events are not chained yet.
+
+    `content_day` is the latest expiry day of any content, between its first and last position; positions are 0 where there is none.
+    """
 
     session_id: str
     workspace_id: str
@@ -27,6 +30,53 @@ class SessionState(Struct, frozen=True, gc=False, kw_only=True):
     last_hash: bytes = b""
     last_accepted_at: int
     last_command_offset: int
+    checkpoint_window_s: int = 2_592_000
+    content_day: str | None = None
+    content_first: int = 0
+    content_last: int = 0
+    omitted_first: int = 0
+    omitted_last: int = 0
+
+
+class HistoryState(Struct, frozen=True, gc=False, kw_only=True):
+    """Where content of earlier expiry days lies than the header's (`streams.session.history`), up to where it is erased (0: nowhere),
+    and the latest checkpoint."""
+
+    days: tuple[str, ...] = ()
+    erased_through: int = 0
+    checkpoint_id: str | None = None
+
+
+class LineageState(Struct, frozen=True, gc=False, kw_only=True):
+    """What a fork was forked from. `inherited` says where the content of its ancestors lies; `erased`: it is erased."""
+
+    source_session_id: str
+    fork_id: str
+    through_sequence: int
+    through_event_id: str
+    source_hash: str
+    checkpoint_id: str | None = None
+    inherited: str = ""
+    depth: int
+    erased: bool = False
+
+
+class CheckpointState(Struct, frozen=True, gc=False, kw_only=True):
+    """Recovery material. `through_sequence` counts in `origin_session_id`; `sequence` is that of the event here that told of it."""
+
+    checkpoint_id: str
+    run_id: str | None = None
+    origin_session_id: str
+    through_sequence: int
+    through_event_id: str
+    through_hash: str
+    harness: str | None = None
+    harness_revision: str | None = None
+    environment_revision: str | None = None
+    continuation_kind: str
+    snapshot_kind: str
+    expires_at: int
+    sequence: int
 
 
 class ThreadState(Struct, frozen=True, gc=False, kw_only=True):
@@ -60,6 +110,10 @@ class RunState(Struct, frozen=True, gc=False, kw_only=True):
     open_effects: tuple[str, ...] = ()
     pins: tuple[str, ...] = ()
     sequence: int
+    harness: str | None = None
+    harness_revision: str | None = None
+    environment_revision: str | None = None
+    accepted_sequence: int = 0
 
 
 class AttemptState(Struct, frozen=True, gc=False, kw_only=True):
@@ -123,16 +177,33 @@ class ChildState(Struct, frozen=True, gc=False, kw_only=True):
 
 
 Item: TypeAlias = (
-    SessionState | ThreadState | TurnState | RunState | AttemptState | WaitState | ApprovalState | EffectState | ActionState | ChildState
+    SessionState
+    | HistoryState
+    | LineageState
+    | CheckpointState
+    | ThreadState
+    | TurnState
+    | RunState
+    | AttemptState
+    | WaitState
+    | ApprovalState
+    | EffectState
+    | ActionState
+    | ChildState
 )
 ItemKey: TypeAlias = tuple[str, str]
-"""Kind and id; the header's id is empty, an attempt's is its Run's."""
+"""Kind and id; the ids of header, history and lineage are empty, an attempt's is its Run's."""
 Changes: TypeAlias = tuple[tuple[ItemKey, Item], ...]
 
 HEADER: Final[ItemKey] = ("session", "")
+HISTORY: Final[ItemKey] = ("history", "")
+LINEAGE: Final[ItemKey] = ("lineage", "")
 
 KINDS: Final[Mapping[str, type[Item]]] = {
     "session": SessionState,
+    "history": HistoryState,
+    "lineage": LineageState,
+    "checkpoint": CheckpointState,
     "thread": ThreadState,
     "turn": TurnState,
     "run": RunState,
@@ -181,6 +252,22 @@ class DictItems:
 def session_of(items: Items) -> SessionState | None:
     item = items.get("session", "")
     return item if isinstance(item, SessionState) else None
+
+
+def history_of(items: Items) -> HistoryState:
+    """An empty one where there is none yet."""
+    item = items.get(*HISTORY)
+    return item if isinstance(item, HistoryState) else HistoryState()
+
+
+def lineage_of(items: Items) -> LineageState | None:
+    item = items.get(*LINEAGE)
+    return item if isinstance(item, LineageState) else None
+
+
+def checkpoint_of(items: Items, checkpoint_id: str) -> CheckpointState | None:
+    item = items.get("checkpoint", checkpoint_id)
+    return item if isinstance(item, CheckpointState) else None
 
 
 def thread_of(items: Items, thread_id: str) -> ThreadState | None:

@@ -1,32 +1,38 @@
 """What is known of a session, and how its events change that: `evolve`.
 
 Folding a session's events in order gives the items that its authority holds, save what is not in the log: the end of a
-lease that was renewed. Nothing is judged here; `decide` judges before, once.
+lease that was renewed, and what was erased. Nothing is judged here; `decide` judges before, once.
 """
 
 from msgspec import structs
 
+from streams.session import history
 from streams.session.events import Event
 from streams.session.folds import FOLDS
 from streams.session.items import (
     HEADER,
+    HISTORY,
     KINDS,
     ActionState,
     ApprovalState,
     AttemptState,
     Changes,
+    CheckpointState,
     ChildState,
     DictItems,
     EffectState,
+    HistoryState,
     Item,
     ItemKey,
     Items,
+    LineageState,
     RunState,
     SessionState,
     ThreadState,
     TurnState,
     WaitState,
     from_record,
+    history_of,
     run_of,
     session_of,
     to_record,
@@ -39,12 +45,15 @@ __all__ = [
     "ApprovalState",
     "AttemptState",
     "Changes",
+    "CheckpointState",
     "ChildState",
     "DictItems",
     "EffectState",
+    "HistoryState",
     "Item",
     "ItemKey",
     "Items",
+    "LineageState",
     "RunState",
     "SessionState",
     "ThreadState",
@@ -71,13 +80,20 @@ def evolve(items: Items, event: Event) -> Changes:
     header = changes.get(HEADER, before)
     if not isinstance(header, SessionState):
         raise RuntimeError(f"{event.session_id}: its first event is {event.type}")
-    changes[HEADER] = structs.replace(
+    header = structs.replace(
         header,
         sequence=event.sequence,
         last_hash=event.hash,
         last_accepted_at=event.accepted_at,
         last_command_offset=event.command_offset,
     )
+    place = history.place_of(event.content)
+    if place is None:
+        changes[HEADER] = header
+    else:
+        known = changes.get(HISTORY)
+        before_it = known if isinstance(known, HistoryState) else history_of(items)
+        changes.update(history.noted(header, before_it, {place: (event.sequence, event.sequence)}))
     if event.run_id is not None:
         key = ("run", event.run_id)
         run = changes.get(key) or run_of(items, event.run_id)

@@ -20,6 +20,7 @@ from streams.session.events import (
     ArtifactAttributes,
     AttemptAttributes,
     Attributes,
+    CheckpointAttributes,
     ChildAttributes,
     Content,
     ContextAttributes,
@@ -42,7 +43,20 @@ Check = Callable[[str], object]
 """Truthy where the text may stand in the field."""
 
 RELATIONS: Final = frozenset(
-    {"parent_event", "cause", "call", "parent_run", "parent_session", "wait", "approval", "effect", "child", "artifact", "supersedes"}
+    {
+        "parent_event",
+        "cause",
+        "call",
+        "parent_run",
+        "parent_session",
+        "wait",
+        "approval",
+        "effect",
+        "child",
+        "artifact",
+        "checkpoint",
+        "supersedes",
+    }
 )
 NAME_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}"
 """What software calls itself: a word of ASCII, so that neither a sentence nor a name as people write theirs gets in."""
@@ -85,6 +99,13 @@ DAY: Final = _matches(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])")
 CODE: Final = _matches(r"[a-z][a-z0-9_.-]{0,63}")
 DIGEST: Final = _matches(r"(?:[a-z0-9-]{1,16}:)?[0-9a-f]{32,128}")
 NAME: Final = _matches(NAME_PATTERN)
+CHECKPOINT_ID: Final = _id("ckpt")
+SNAPSHOT_ID: Final = _id("snap")
+HASH: Final = _matches(r"[0-9a-f]{64}")
+_SPAN: Final = r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|omitted|erased):[0-9]{1,18}-[0-9]{1,18}"
+_SPANS: Final = rf"sess_[0-9a-f]{{32}}={_SPAN}(?:,{_SPAN})*"
+POSITIONS: Final = _matches(rf"(?:{_SPANS}(?:;{_SPANS})*)?")
+"""Where content lies (`streams.session.history`)."""
 
 _IDENTIFIERS: Final[tuple[tuple[str, Check], ...]] = (
     ("event_id", EVENT_ID),
@@ -107,7 +128,18 @@ _SOURCE: Final[tuple[tuple[str, Check], ...]] = (
 )
 
 ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
-    SessionAttributes: (("origin", _one_of("live imported")), ("policy_mode", _one_of("standard zdr")), ("reason", CODE)),
+    SessionAttributes: (
+        ("origin", _one_of("live imported")),
+        ("policy_mode", _one_of("standard zdr")),
+        ("reason", CODE),
+        ("fork_id", _id("fork")),
+        ("source_session_id", SESSION_ID),
+        ("child_session_id", SESSION_ID),
+        ("checkpoint_id", CHECKPOINT_ID),
+        ("through_event_id", EVENT_ID),
+        ("source_hash", HASH),
+        ("inherited", POSITIONS),
+    ),
     ThreadAttributes: (("kind", _one_of("main child")), ("parent_thread_id", THREAD_ID)),
     TurnAttributes: (("outcome", CODE),),
     RunAttributes: (
@@ -119,7 +151,17 @@ ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
         ("outcome", CODE),
         ("reason", CODE),
     ),
-    AttemptAttributes: (("principal_id", PRINCIPAL_ID), ("claim_digest", DIGEST), ("reason", CODE)),
+    AttemptAttributes: (
+        ("principal_id", PRINCIPAL_ID),
+        ("claim_digest", DIGEST),
+        ("reason", CODE),
+        ("recovery_mode", _one_of("checkpoint_restore event_log_rebuild")),
+        ("recovery_reason", CODE),
+        ("checkpoint_id", CHECKPOINT_ID),
+        ("harness_revision", NAME),
+        ("environment_revision", NAME),
+        ("verification_digest", DIGEST),
+    ),
     MessageAttributes: (("role", _one_of("user assistant tool system")), ("model", NAME), *_SOURCE),
     SourceAttributes: _SOURCE,
     ToolAttributes: (("call_id", _id("call")), ("name", NAME), ("gap", CODE)),
@@ -135,6 +177,22 @@ ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
         ("receipt_digest", DIGEST),
         ("evidence_kind", _one_of("provider_lookup idempotency_mechanism accepted_receipt governed_decision")),
         ("outcome", _one_of("succeeded failed not_performed abandoned")),
+    ),
+    CheckpointAttributes: (
+        ("checkpoint_id", CHECKPOINT_ID),
+        ("origin_session_id", SESSION_ID),
+        ("through_event_id", EVENT_ID),
+        ("through_hash", HASH),
+        ("harness", NAME),
+        ("harness_revision", NAME),
+        ("environment_revision", NAME),
+        ("continuation_kind", _one_of("native event_log_rebuild")),
+        ("snapshot_kind", _one_of("stored referenced none")),
+        ("snapshot_id", SNAPSHOT_ID),
+        ("snapshot_digest", DIGEST),
+        ("native_id", SNAPSHOT_ID),
+        ("native_digest", DIGEST),
+        ("fork_id", _id("fork")),
     ),
     ArtifactAttributes: (("artifact_id", _id("art")), ("media_type", NAME), ("digest", DIGEST)),
     ContextAttributes: (("pin_kind", CODE), ("revision", NAME), ("digest", DIGEST)),

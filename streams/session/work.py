@@ -11,13 +11,26 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from streams.session.commands import Command
-from streams.session.events import Attributes, Draft, Link
+from streams.session import history
+from streams.session.commands import Command, Kind
+from streams.session.events import NONE, Attributes, Draft, Link
 from streams.session.folds import FOLDS
 from streams.session.ids import EventId, event_ids
-from streams.session.items import HEADER, AttemptState, Item, ItemKey, Items, RunState, SessionState, attempt_of, run_of, session_of
+from streams.session.items import (
+    HEADER,
+    AttemptState,
+    Item,
+    ItemKey,
+    Items,
+    RunState,
+    SessionState,
+    attempt_of,
+    history_of,
+    run_of,
+    session_of,
+)
 from streams.session.lifecycles import LIVE_ATTEMPT, SETTLED_RUN
-from streams.session.outcomes import Grant
+from streams.session.outcomes import Grant, Recovery
 
 AUTHORITY: Final = -1
 """Origin of a draft that the authority made or completed."""
@@ -31,7 +44,8 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
     `drafts` become the events `first_sequence`, `first_sequence` + 1, ...; `origins[i]` says which of the command's drafts
     `drafts[i]` is, unchanged, so that its bytes may be passed through (`AUTHORITY`: none). `changed` holds every changed
     item as it is afterwards; the header's `last_hash` is still the one before. Without drafts, `first_sequence` is 0.
-    `run_sequence` is the position of the Run that was reported into or granted.
+    `run_sequence` is the position of the Run that was reported into or granted. `sent` is to be sent to other sessions in the
+    same transaction.
     """
 
     drafts: tuple[Draft, ...]
@@ -41,6 +55,7 @@ class Decision(Struct, frozen=True, gc=False, kw_only=True):
     accepted_at: int
     grant: Grant | None = None
     run_sequence: int | None = None
+    sent: tuple[Command, ...] = ()
 
     def chained(self, last_hash: bytes) -> dict[ItemKey, Item]:
         """`changed`, with the hash of the last event in the header."""
@@ -54,8 +69,8 @@ class Work:
     """`Items`, as the command has changed them. Times in microseconds since the epoch, UTC."""
 
     __slots__ = (
-        "_changed", "_command_offset", "_days", "_drafts", "_first", "_items", "_known", "_made", "_moved_runs", "_origins", "_sequence",
-        "_took_over_at", "accepted_at", "command", "event_id", "header", "index", "reported", "told",
+        "_changed", "_command_offset", "_contents", "_days", "_drafts", "_first", "_items", "_known", "_made", "_moved_runs", "_origins",
+        "_sequence", "_took_over_at", "accepted_at", "command", "event_id", "header", "index", "recovery", "reported", "sent", "told",
     )  # fmt: skip
 
     def __init__(self, items: Items, command: Command, now: int, command_offset: int, took_over_at: int) -> None:
@@ -68,6 +83,10 @@ class Work:
         """The Run whose current attempt the command's principal has proved to hold."""
         self.told: str | None = None
         """The Run whose attempt the answer tells of, as a grant, if it is still live then."""
+        self.recovery: Recovery | None = None
+        """What the answer tells beside the grant."""
+        self.sent: list[Command] = []
+        """To other sessions."""
         self.event_id: Callable[[int], EventId] = event_ids(command.command_id)
         self._items = items
         self._command_offset = command_offset
@@ -76,6 +95,7 @@ class Work:
         self._changed: dict[ItemKey, None] = {}
         self._first = self._sequence = 0 if self.header is None else self.header.sequence
         self._moved_runs: dict[str, int] = {}
+        self._contents: dict[str, history.Span] = {}
         self._drafts: list[Draft] = []
         self._origins: list[int] = []
         self._made = 0
@@ -94,6 +114,11 @@ class Work:
         self._sequence += 1
         if draft.run_id is not None:
             self._moved_runs[draft.run_id] = self._sequence
+        if draft.content.state != NONE:
+            place = history.place_of(draft.content)
+            if place is not None:
+                first, _ = self._contents.get(place, (self._sequence, 0))
+                self._contents[place] = (first, self._sequence)
         self._drafts.append(draft)
         self._origins.append(origin)
 
@@ -114,14 +139,14 @@ class Work:
     def make(
         self,
         event_type: str,
-        run: RunState,
+        run: RunState | None,
         attributes: Attributes | None = None,
         *,
         links: tuple[Link, ...] = (),
         generation: int | None = None,
         native_task_id: str | None = None,
     ) -> Draft:
-        """A draft of the authority's own. Its id follows those of the command's drafts."""
+        """A draft of the authority's own, in a Run or in none. Its id follows those of the command's drafts."""
         command = self.command
         event_id = self.event_id(len(command.drafts) + self._made)
         self._made += 1
@@ -130,9 +155,9 @@ class Work:
             session_id=command.session_id,
             type=event_type,
             workspace_id=command.workspace_id,
-            thread_id=run.thread_id,
-            turn_id=run.turn_id,
-            run_id=run.run_id,
+            thread_id=None if run is None else run.thread_id,
+            turn_id=None if run is None else run.turn_id,
+            run_id=None if run is None else run.run_id,
             attempt_generation=generation,
             native_task_id=native_task_id,
             command_id=command.command_id,
@@ -141,11 +166,16 @@ class Work:
         )
 
     def lapsed(self, attempt: AttemptState) -> bool:
-        """Whether the attempt's lease is over. After a takeover every lease is granted its length once more: renewals
-        could not be decided meanwhile."""
+        """Whether the attempt's lease is over."""
+        deadline = self.deadline(attempt)
+        return deadline is not None and self.accepted_at > deadline
+
+    def deadline(self, attempt: AttemptState) -> int | None:
+        """The last microsecond of the attempt's lease; None: it has none. After a takeover every lease is granted its length once
+        more: renewals could not be decided meanwhile."""
         if attempt.lease_expires_at is None:
-            return False
-        return self.accepted_at > max(attempt.lease_expires_at, self._took_over_at + attempt.lease_ms * 1000)
+            return None
+        return max(attempt.lease_expires_at, self._took_over_at + attempt.lease_ms * 1000)
 
     def days(self, window_days: int) -> frozenset[str]:
         """The expiry days that content accepted now may name: they end no sooner than the content expires, and no more
@@ -157,6 +187,18 @@ class Work:
             last = _EPOCH_DAY + (expires_at + 60_000_000) // _US_PER_DAY + 1
             self._days = _days(first, last)
         return self._days
+
+    def _granted(self, attempt: AttemptState, run_sequence: int) -> Grant:
+        """Whoever holds the lease is told what was granted; who asks whether it is over, when it will be."""
+        deadline = self.deadline(attempt) if self.command.kind is Kind.LAPSE else attempt.lease_expires_at
+        return Grant(
+            run_id=attempt.run_id,
+            generation=attempt.generation,
+            native_task_id=attempt.native_task_id,
+            lease_expires_at=deadline or 0,
+            run_sequence=run_sequence,
+            recovery=None if self.recovery is None else structs.replace(self.recovery, frontier_sequence=self._sequence),
+        )
 
     def decision(self) -> Decision:
         """What the command led to, once all its drafts are accepted."""
@@ -171,7 +213,10 @@ class Work:
                 last_accepted_at=self.accepted_at,
                 last_command_offset=self._command_offset,
             )
-            self.put(((HEADER, header),))
+            if self._contents:
+                self.put(history.noted(header, history_of(self), self._contents))
+            else:
+                self.put(((HEADER, header),))
         about = self.told or self.reported
         at = None if about is None else run_of(self, about)
         attempt = None if self.told is None else attempt_of(self, self.told)
@@ -182,8 +227,9 @@ class Work:
             changed={key: item for key in self._changed if (item := self._known[key]) is not None},
             first_sequence=self._first + 1 if self._drafts else 0,
             accepted_at=self.accepted_at,
-            grant=_grant(attempt, at.sequence) if live and attempt is not None and at is not None else None,
+            grant=self._granted(attempt, at.sequence) if live and attempt is not None and at is not None else None,
             run_sequence=None if at is None else at.sequence,
+            sent=tuple(self.sent),
         )
 
 
@@ -191,13 +237,3 @@ class Work:
 def _days(first: int, last: int) -> frozenset[str]:
     """From ordinal to ordinal. Commands of one day ask for the same few."""
     return frozenset(date.fromordinal(day).isoformat() for day in range(first, last + 1) if 1 <= day <= date.max.toordinal())
-
-
-def _grant(attempt: AttemptState, run_sequence: int) -> Grant:
-    return Grant(
-        run_id=attempt.run_id,
-        generation=attempt.generation,
-        native_task_id=attempt.native_task_id,
-        lease_expires_at=attempt.lease_expires_at or 0,
-        run_sequence=run_sequence,
-    )

@@ -28,6 +28,10 @@ def day(text: str = "2031-02-03", workspace_id: str = WORKSPACE) -> SecretRef:
     return SecretRef("day", workspace_id, text)
 
 
+def snapshot(number: int = 0, workspace_id: str = WORKSPACE) -> SecretRef:
+    return SecretRef("snapshot", workspace_id, f"snap_{number:032x}")
+
+
 def at_once(actions: Collection[Callable[[], object]]) -> list[object]:
     with ThreadPoolExecutor(len(actions)) as pool:
         return [future.result() for future in [pool.submit(action) for action in actions]]
@@ -41,7 +45,7 @@ class KeyringContract:
         return open_keyring()
 
     def test_secrets_are_32_random_bytes_each_its_own(self, keyring: Keyring) -> None:
-        refs = [subject(), session(), day(), SecretRef("dead_letters", WORKSPACE, "2031-02-03"), session(0, OTHER_WORKSPACE)]
+        refs = [subject(), session(), day(), SecretRef("dead_letters", WORKSPACE, "2031-02-03"), session(0, OTHER_WORKSPACE), snapshot()]
         secrets = keyring.secrets(refs, create=True)
         assert secrets.keys() == set(refs)
         assert {len(secret) for secret in secrets.values()} == {32}
@@ -76,7 +80,14 @@ class KeyringContract:
             assert all(answer == answers[0] for answer in answers)
 
     @pytest.mark.parametrize(
-        ("ref", "code"), [(subject(), "content.erased"), (session(), "content.erased"), (day(), "content.expired")], ids=lambda v: str(v)
+        ("ref", "code"),
+        [
+            (subject(), "content.erased"),
+            (session(), "content.erased"),
+            (day(), "content.expired"),
+            (snapshot(), "content.expired"),
+        ],
+        ids=str,
     )
     def test_a_destroyed_secret_is_gone_everywhere_and_never_comes_back(self, open_keyring: OpenKeyring, ref: SecretRef, code: str) -> None:
         one, other = open_keyring(), open_keyring()
@@ -120,6 +131,7 @@ class KeyringContract:
             SecretRef("session", WORKSPACE, "subj_" + "0" * 32),
             SecretRef("session", "ws_1/../x", "sess_" + "0" * 32),
             SecretRef("day", WORKSPACE, "tomorrow"),
+            SecretRef("snapshot", WORKSPACE, "sess_" + "0" * 32),
         ],
         ids=str,
     )

@@ -40,7 +40,7 @@ def put(settings: Settings, key: bytes, value: bytes | None) -> None:
 
 
 def row() -> bytes:
-    return codec.encode("workspace-config", {"workspace_id": "ws_1", "kind": "other", "id": "1", "api_key": None})
+    return codec.encode("workspace-config", {"workspace_id": "ws_1", "kind": "other", "id": "1", "api_key": None, "policy": None})
 
 
 def test_an_empty_log_may_take_any_registry(settings: Settings) -> None:

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from connectors.edge.compose import CommandComposer
 from connectors.edge.keys import KeyAdministration, KeyTable
+from connectors.edge.policies import PolicyAdministration, PolicyTable
 from connectors.edge.submit import Submitter, new_reply_to
 from connectors.gateway.app import ROUTES, GatewayApplication
 from connectors.gateway.limits import GatewayLimits
@@ -29,7 +30,9 @@ from connectors.gateway.openapi import codes_of
 from connectors.gateway.problems import Problem, status_of
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
+from connectors.support.support import Support
 from connectors.web import WebServer
+from streams.blobs import open_blob_store
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import Invalid, NotFound, StreamsError
@@ -40,6 +43,7 @@ from streams.log.record import decode_command, encode_attributes, encode_draft, 
 from streams.projections.sessions import SessionRow, SourceCursor
 from streams.query.graphs import GraphPage
 from streams.query.pages import EventsPage, SessionsPage
+from streams.sealed_blobs import Snapshots
 from streams.session import chain
 from streams.session.commands import Command
 from streams.session.dead_letters import DeadLetter
@@ -242,7 +246,9 @@ class World:
         self.stale_keys = False
         self.keyring = open_local_keyring(folder / "keyring")
         self.sealer = Sealer(self.keyring, cache_seconds=10)
+        self.blobs = open_blob_store(settings)
         self.keys = KeyAdministration(settings, write=self._write)
+        self.policies = PolicyAdministration(settings, write=self._write, read=lambda: self.rows)
         self.gateway: Gateway
         self.loop: asyncio.AbstractEventLoop
         self.server: WebServer
@@ -294,9 +300,12 @@ class World:
             settings=self.settings,
             limits=self.limits,
             keys=KeyTable(self),
+            policies=PolicyTable(self, self.settings),
+            support=Support(self.settings),
             composer=CommandComposer(self.keyring, self.sealer, timeout_s=self.settings.request_timeout_s, cache_seconds=10),
             submitter=submitter,
             sealer=self.sealer,
+            snapshots=Snapshots(self.blobs, self.keyring),
             owners=self.owners,
             graph_owners=self.graph_owners,
             dead_letters=self.log,

@@ -22,7 +22,7 @@ from streams.session.events import (
     SessionAttributes,
 )
 from streams.session.ids import derive_event_id
-from streams.session.items import AttemptState, DictItems, Item, RunState, SessionState
+from streams.session.items import AttemptState, DictItems, HistoryState, Item, LineageState, RunState, SessionState
 from streams.session.outcomes import Grant, Rejected
 from streams.session.state import evolve
 from tests.support.examples import made_up_id
@@ -49,8 +49,9 @@ def part(event_type: str, attributes: Attributes | None = None, **fields: object
 class Story:
     """`tell` sends a command; what was accepted is in `items` and `events`."""
 
-    def __init__(self, now: int = NOON) -> None:
+    def __init__(self, now: int = NOON, session_id: str = SESSION) -> None:
         self.now = now
+        self.session_id = session_id
         self.items = DictItems()
         self.folded = DictItems()
         self.events: list[Event] = []
@@ -69,11 +70,18 @@ class Story:
         **fields: object,
     ) -> Command:
         """The next command, with the ids that its place gives it."""
-        command_id = made_up_id("cmd", self.commands)
+        ours = self.session_id == SESSION
+        command_id = made_up_id("cmd", self.commands if ours else f"{self.session_id} {self.commands}")
         drafts = tuple(
-            structs.replace(draft, command_id=command_id, event_id=derive_event_id(command_id, index)) for index, draft in enumerate(parts)
+            structs.replace(
+                draft,
+                command_id=command_id,
+                event_id=derive_event_id(command_id, index),
+                session_id=draft.session_id if ours else self.session_id,
+            )
+            for index, draft in enumerate(parts)
         )
-        given = {"command_id": command_id, "session_id": SESSION, "workspace_id": WORKSPACE, "issued_at": self.now}
+        given = {"command_id": command_id, "session_id": self.session_id, "workspace_id": WORKSPACE, "issued_at": self.now}
         rest = {"request_digest": bytes(32), "not_after": self.now + 10 * SECOND, "importing": importing, "report": report}
         return Command(**{**given, **rest, **fields}, kind=kind, principal_id=by, drafts=drafts)  # type: ignore[arg-type]
 
@@ -102,7 +110,7 @@ class Story:
 
     def _keep(self, command: Command, decision: Decision, offset: int) -> None:
         header = self.items.get("session", "")
-        previous = header.last_hash if isinstance(header, SessionState) else chain.genesis(SESSION)
+        previous = header.last_hash if isinstance(header, SessionState) else chain.genesis(self.session_id)
         sequence = header.sequence if isinstance(header, SessionState) else 0
         assert decision.first_sequence == (sequence + 1 if decision.drafts else 0)
         assert len(decision.origins) == len(decision.drafts)
@@ -123,7 +131,7 @@ class Story:
             self.folded.put(evolve(self.folded, event))
         self.items.put(decision.chained(previous) if decision.drafts else decision.changed)
         if decision.drafts:
-            assert without_leases(self.items) == without_leases(self.folded), "events do not fold to what was decided"
+            assert as_logged(self.items) == as_logged(self.folded), "events do not fold to what was decided"
 
     # -- what has been told
 
@@ -185,9 +193,18 @@ class Story:
         return self.created().with_run().claim()
 
 
-def without_leases(items: DictItems) -> dict[tuple[str, str], Item]:
-    """The items, but for what a renewal changes: it is not in the log."""
-    return {
-        key: structs.replace(item, lease_ms=0, lease_expires_at=None) if isinstance(item, AttemptState) else item
-        for key, item in items.items.items()
-    }
+def as_logged(items: DictItems) -> dict[tuple[str, str], Item]:
+    """The items, but for what a renewal or an erasure changes: it is not in the log."""
+    logged = {key: _as_logged(item) for key, item in items.items.items()}
+    return {key: item for key, item in logged.items() if item != HistoryState()}
+
+
+def _as_logged(item: Item) -> Item:
+    match item:
+        case AttemptState():
+            return structs.replace(item, lease_ms=0, lease_expires_at=None)
+        case HistoryState():
+            return structs.replace(item, erased_through=0)
+        case LineageState():
+            return structs.replace(item, erased=False)
+    return item

@@ -9,10 +9,13 @@ from streams.graph.items import EDGE_TYPES, Edge, Graph, Node
 from streams.session.events import (
     ApprovalAttributes,
     ArtifactAttributes,
+    AttemptAttributes,
+    CheckpointAttributes,
     ChildAttributes,
     ContextAttributes,
     EffectAttributes,
     Event,
+    SessionAttributes,
     ThreadAttributes,
     WaitAttributes,
 )
@@ -71,7 +74,7 @@ def names(event: Event, node: Node) -> bool:
     held = {
         event.session_id, event.thread_id, event.turn_id, event.run_id, event.actor_id, event.event_id, attempt, named(event),
     }  # fmt: skip
-    return node.id in held
+    return node.id in held | other_sessions(event)
 
 
 def named(event: Event) -> str | None:
@@ -81,9 +84,20 @@ def named(event: Event) -> str | None:
             return identifier
         case ChildAttributes(child_id=identifier) | ArtifactAttributes(artifact_id=identifier):
             return identifier
+        case CheckpointAttributes(checkpoint_id=identifier):
+            return identifier
         case ContextAttributes(pin_kind=kind):
             return f"{event.run_id}.{kind}"
     return None
+
+
+def other_sessions(event: Event) -> set[str | None]:
+    match event.attributes:
+        case SessionAttributes(source_session_id=source, child_session_id=child):
+            return {source, child}
+        case CheckpointAttributes(origin_session_id=origin):
+            return {origin}
+    return set()
 
 
 def links(event: Event, relation: str) -> list[str]:
@@ -106,6 +120,8 @@ def _replaces(event: Event, source: Node, target: Node) -> bool:
     if event.type == "artifact.recorded":
         return names(event, source) and target.id in links(event, "supersedes")
     before = (event.attempt_generation or 0) - 1
+    if isinstance(event.attributes, AttemptAttributes) and event.attributes.replaces is not None:
+        before = event.attributes.replaces
     return event.type == "attempt.started" and source.generation == event.attempt_generation and target.id == f"{event.run_id}.{before}"
 
 
@@ -132,10 +148,15 @@ def _answered_by(event: Event, source: Node, target: Node) -> bool:
 
 
 def _produced(event: Event, source: Node, target: Node) -> bool:
+    if event.type == "checkpoint.created":
+        return target.id == named(event) and source.id in speakers(event) | other_sessions(event)
     return event.type == "artifact.recorded" and source.id in speakers(event) and target.id in (named(event), event.event_id)
 
 
 def _consumed(event: Event, source: Node, target: Node) -> bool:
+    if event.type == "checkpoint.consumed":
+        by = source.created_event_id in links(event, "cause") or source.id in speakers(event)
+        return by and target.id == named(event)
     return event.type == "context.pinned" and (source.id, target.id) == (event.run_id, named(event))
 
 
@@ -150,6 +171,24 @@ def _settled_by(event: Event, source: Node, target: Node) -> bool:
 def _authorised_by(event: Event, source: Node, target: Node) -> bool:
     attributes = event.attributes
     return isinstance(attributes, EffectAttributes) and (source.id, target.id) == (attributes.effect_id, attributes.approval_id)
+
+
+def _forked_from(event: Event, source: Node, target: Node) -> bool:
+    match event.type, event.attributes:
+        case "session.created", SessionAttributes(source_session_id=origin):
+            return (source.id, target.id) == (event.session_id, origin)
+        case "session.forked", SessionAttributes(child_session_id=child, checkpoint_id=checkpoint):
+            return source.id == child and target.id in (event.session_id, checkpoint)
+        case "checkpoint.created", CheckpointAttributes(checkpoint_id=checkpoint, fork_id=str()):
+            return (source.id, target.id) == (event.session_id, checkpoint)
+    return False
+
+
+def _rebuilt_from(event: Event, source: Node, target: Node) -> bool:
+    match event.type, event.attributes:
+        case "attempt.started", AttemptAttributes(recovery_mode="event_log_rebuild"):
+            return (source.id, target.id) == (f"{event.run_id}.{event.attempt_generation}", event.session_id)
+    return False
 
 
 def _caused_by(event: Event, source: Node, target: Node) -> bool:
@@ -168,6 +207,8 @@ SAYS: dict[str, Says] = {
     "dispatched": _dispatched,
     "settled_by": _settled_by,
     "authorised_by": _authorised_by,
+    "forked_from": _forked_from,
+    "rebuilt_from": _rebuilt_from,
     "caused_by": _caused_by,
 }
 assert SAYS.keys() == set(EDGE_TYPES)

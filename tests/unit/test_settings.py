@@ -12,7 +12,7 @@ from streams.settings import Settings
 OTHER = Settings(
     bootstrap="broker:9092", topic_prefix="other.", partitions=7, replication=3, data_dir=Path("/srv/data"), instance="b",
     lease_s=1.5, member_session_timeout_s=2.5, transaction_timeout_s=3.5, request_timeout_s=4.5, content_window_days=30, hot_state_mb=5,
-    registry_url="http://registry", registry_subjects="x.{subject}",
+    checkpoint_window_s=600, support_dir="/srv/support", support_days=2.5, registry_url="http://registry", registry_subjects="x.{subject}",
     kafka={"sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem"},
 )  # fmt: skip
 

@@ -123,6 +123,30 @@ def check_sealed():
         assert hashlib.sha256(salt + text).hexdigest() == vector["digest"]
 
 
+def stream_plaintext(size):
+    """Byte i is 7 * (i % 251) % 251."""
+    pattern = bytes(i * 7 % 251 for i in range(251))
+    return (pattern * (size // 251 + 1))[:size]
+
+
+def check_sealed_streams():
+    """Every chunk of a stream, sealed anew: the plaintext follows from its size, the stream from its digest."""
+    for vector in vectors("sealed-stream"):
+        place = b"".join(lp(vector[name]) for name in ("workspace_id", "session_id", "item_id", "part"))
+        salt, prefix = unhex(vector["salt"]), unhex(vector["nonce_prefix"])
+        extracted = hmac.digest(salt, unhex(vector["secret"]), "sha256")
+        key = hmac.digest(extracted, b"session-streams/stream/v1" + place + b"\x01", "sha256")
+        assert key.hex() == vector["key"]
+        plaintext, header = stream_plaintext(vector["plaintext_bytes"]), b"\x01" + salt + prefix
+        assert hashlib.sha256(plaintext).hexdigest() == vector["plaintext_sha256"]
+        chunks = [plaintext[start : start + 1048576] for start in range(0, len(plaintext), 1048576)] or [b""]
+        nonces = [prefix + number.to_bytes(4, "big") + bytes([number == len(chunks) - 1]) for number in range(len(chunks))]
+        sealed = [AESGCM(key).encrypt(nonce, chunk, header) for nonce, chunk in zip(nonces, chunks, strict=True)]
+        stream = header + b"".join(sealed)
+        assert vector["last_chunk"] is None or sealed[-1].hex() == vector["last_chunk"]
+        assert (len(stream), hashlib.sha256(stream).hexdigest()) == (vector["sealed_bytes"], vector["sealed_sha256"])
+
+
 def check_partitions():
     for vector in vectors("partitions"):
         key = vector["key"].encode()
@@ -157,6 +181,6 @@ def check_export():
 
 
 if __name__ == "__main__":
-    for check in (check_chain, check_keys, check_sealed, check_partitions, check_ids, check_export):
+    for check in (check_chain, check_keys, check_sealed, check_sealed_streams, check_partitions, check_ids, check_export):
         check()
         print(f"{check.__name__}: as documented")

@@ -19,7 +19,7 @@ from streams.errors import StoreUnusable
 from streams.graph.items import Edge, Gap, Head, Item, Node, item_id
 from streams.graph.rows import incident, made_node
 
-FOLD_VERSION: Final = 1
+FOLD_VERSION: Final = 2
 """Rises whenever the same events would give other items: the topic is then made anew from the events."""
 
 _SUBJECTS: Final[dict[type[Struct], str]] = {

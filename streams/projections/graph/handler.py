@@ -27,7 +27,7 @@ from streams.settings import Settings
 from streams.store.table import Put
 
 ROLE: Final = "graph"
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 """Of the rows that only the store has: another one, and the store is made anew from the topic."""
 
 _log = structlog.get_logger(__name__)

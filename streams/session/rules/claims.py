@@ -1,27 +1,37 @@
-"""Claims and renewals: how a worker comes to hold a Run, and keeps it.
+"""Claims, replacements and renewals: how a worker comes to hold a Run, and keeps it.
 
 A claim is a command of one draft, `attempt.started`, that names the Run and, in `claim_digest`, the claim itself; the
-authority fills in generation, native task, holder and lease. A renewal is a command without drafts whose report names
-the attempt; it changes the lease in the authority's state and appends nothing.
+authority fills in generation, native task, holder, lease, and from what the worker goes on (`streams.session.recovery`). A
+replacement is a claim of a Run whose attempt was ready: it brings its evidence, and is refused with everything that is missing.
+A renewal is a command without drafts whose report names the attempt; it changes the lease in the authority's state and appends
+nothing.
 """
 
 from typing import Final
 
 from msgspec import structs
 
-from streams.session import consequences, refusals
-from streams.session.events import AttemptAttributes, Draft
+from streams.session import consequences, history, recovery, refusals
+from streams.session.commands import Kind
+from streams.session.events import AttemptAttributes, CheckpointAttributes, Draft, Link
 from streams.session.folds import IMPORTED, read
 from streams.session.ids import derive_from_command
-from streams.session.items import AttemptState, RunState, attempt_of, run_of
-from streams.session.lifecycles import LIVE_ATTEMPT, SETTLED_RUN
-from streams.session.outcomes import Rejected
+from streams.session.items import AttemptState, RunState, attempt_of, checkpoint_of, run_of
+from streams.session.lifecycles import ATTEMPT, LIVE_ATTEMPT, SETTLED_RUN
+from streams.session.outcomes import Recovery, Rejected
 from streams.session.rules.reports import completed, holder, place
-from streams.session.work import Work
+from streams.session.work import AUTHORITY, Work
 
 DEFAULT_LEASE_MS: Final = 30_000
 SHORTEST_LEASE_MS: Final = 1_000
 LONGEST_LEASE_MS: Final = 3_600_000
+LONGEST_VERIFICATION_US: Final = 30 * 24 * 3600 * 1_000_000
+"""How long ago a lane may have been seen to replace attempts and still count as verified now."""
+
+RETAINED_BYTES: Final = "retained_bytes"
+COMPATIBILITY: Final = "compatibility"
+FRONTIER: Final = "recovery_frontier"
+VERIFICATION: Final = "verification"
 
 
 def _lease_ms(work: Work, default: int) -> int | Rejected:
@@ -40,23 +50,42 @@ def claim(work: Work) -> Rejected | None:
     lease_ms = _lease_ms(work, DEFAULT_LEASE_MS)
     if isinstance(lease_ms, Rejected):
         return lease_ms
+    asked = read(draft, AttemptAttributes)
+    found = recovery.recovery_for(work, run, harness_revision=asked.harness_revision, environment_revision=asked.environment_revision)
     attempt = attempt_of(work, run.run_id)
     if attempt is not None:
         if attempt.status in LIVE_ATTEMPT and not work.lapsed(attempt):
-            if _same_claim(work, draft, attempt):
-                work.told = run.run_id
+            if _same_claim(work, asked, attempt):
+                work.told, work.recovery = run.run_id, found
                 return None
             return Rejected(refusals.NOT_CLAIMABLE, f"{run.run_id} is held at generation {attempt.generation}")
         if attempt.was_ready:
-            return Rejected(refusals.REPLACEMENT_UNAVAILABLE, f"{run.run_id}: generation {attempt.generation} was ready; missing: evidence")
-        if attempt.status in LIVE_ATTEMPT:
-            consequences.append(work, _lapse(work, run, attempt))
-    started = _started(work, draft, run, lease_ms)
+            missing = _missing(work, run, attempt, asked, found)
+            if missing:
+                detail = f"{run.run_id}: generation {attempt.generation} was ready; missing: {', '.join(missing)}"
+                return Rejected(refusals.REPLACEMENT_UNAVAILABLE, detail, missing=missing)
+    if not found.complete and not asked.incomplete_ok:
+        return unavailable(found)
+    if attempt is not None:
+        _end(work, run, attempt)
+    if attempt is None or not attempt.was_ready:
+        # Nobody has judged the evidence: none was needed.
+        asked = structs.replace(asked, replaces=None, frontier_sequence=None, verification_digest=None, verified_at=None)
+    started = _started(work, draft, run, asked, lease_ms, found)
     if isinstance(started, Rejected):
         return started
     consequences.append(work, started)
-    work.told = run.run_id
+    if found.checkpoint_id is not None:
+        work.append(_consumed(work, run, started, found), AUTHORITY)
+    # The end of the attempt before may have left effects indeterminate.
+    work.told, work.recovery = run.run_id, structs.replace(found, open_effects=recovery.open_effects(work, run))
     return None
+
+
+def unavailable(found: Recovery) -> Rejected:
+    """The history is not wholly readable, and was asked for whole."""
+    ranges = history.worded(list(found.unavailable))
+    return Rejected(refusals.HISTORY_UNAVAILABLE, f"first unavailable: {ranges[0]}", missing=ranges)
 
 
 def _claimable(work: Work, draft: Draft) -> RunState | Rejected:
@@ -75,36 +104,93 @@ def _claimable(work: Work, draft: Draft) -> RunState | Rejected:
     return run
 
 
-def _same_claim(work: Work, draft: Draft, attempt: AttemptState) -> bool:
-    digest = read(draft, AttemptAttributes).claim_digest
+def _same_claim(work: Work, asked: AttemptAttributes, attempt: AttemptState) -> bool:
+    digest = asked.claim_digest
     return digest is not None and digest == attempt.claim_digest and attempt.principal_id == work.command.principal_id
 
 
-def _lapse(work: Work, run: RunState, attempt: AttemptState) -> Draft:
-    attributes = AttemptAttributes(
-        principal_id=attempt.principal_id, lease_expires_at=attempt.lease_expires_at, reason="lease_lapsed"
-    )  # fmt: skip
-    return work.make(
-        "attempt.failed", run, attributes, generation=attempt.generation, native_task_id=attempt.native_task_id or None
-    )  # fmt: skip
+def _missing(work: Work, run: RunState, attempt: AttemptState, asked: AttemptAttributes, found: Recovery) -> tuple[str, ...]:
+    """What a replacement of an attempt that was ready lacks (seed *Checkpoints*, "Replacement attempts are evidence-gated").
+
+    A plain claim brings no evidence, and so lacks all that only the worker can bring.
+    """
+    missing = []
+    checkpoint = None if found.checkpoint_id is None else checkpoint_of(work, found.checkpoint_id)
+    if checkpoint is None and found.reason != recovery.INCOMPATIBLE:
+        missing.append(RETAINED_BYTES)
+    named = None not in (asked.harness_revision, asked.environment_revision)
+    if found.reason == recovery.INCOMPATIBLE or not named or (checkpoint is not None and None in (
+        checkpoint.harness_revision, checkpoint.environment_revision
+    )):  # fmt: skip
+        missing.append(COMPATIBILITY)
+    at_frontier = asked.replaces == attempt.generation and asked.frontier_sequence == run.sequence
+    if not at_frontier or not (found.complete or asked.incomplete_ok):
+        missing.append(FRONTIER)
+    if work.command.kind is not Kind.REPLACE or not _verified(work, asked):
+        missing.append(VERIFICATION)
+    return tuple(missing)
 
 
-def _started(work: Work, draft: Draft, run: RunState, lease_ms: int) -> Draft | Rejected:
+def _verified(work: Work, asked: AttemptAttributes) -> bool:
+    if asked.verification_digest is None or asked.verified_at is None:
+        return False
+    # A gateway's clock may be a minute ahead.
+    return -60_000_000 <= work.accepted_at - asked.verified_at <= LONGEST_VERIFICATION_US
+
+
+def _end(work: Work, run: RunState, attempt: AttemptState) -> None:
+    """The attempt before: failed where its lease is over, replaced where it was ready."""
+    if attempt.status in LIVE_ATTEMPT:
+        consequences.append(work, lapse_draft(work, run, attempt))
+        attempt = attempt_of(work, run.run_id) or attempt
+    if attempt.was_ready and attempt.status in ATTEMPT["attempt.replaced"]:
+        task = attempt.native_task_id or None
+        attributes = AttemptAttributes(principal_id=attempt.principal_id)
+        replaced = work.make("attempt.replaced", run, attributes, generation=attempt.generation, native_task_id=task)
+        consequences.append(work, replaced)
+
+
+def lapse_draft(work: Work, run: RunState, attempt: AttemptState) -> Draft:
+    """`attempt.failed` of an attempt whose lease is over."""
+    attributes = AttemptAttributes(principal_id=attempt.principal_id, lease_expires_at=attempt.lease_expires_at, reason="lease_lapsed")
+    task = attempt.native_task_id or None
+    return work.make("attempt.failed", run, attributes, generation=attempt.generation, native_task_id=task)
+
+
+def _started(work: Work, draft: Draft, run: RunState, asked: AttemptAttributes, lease_ms: int, found: Recovery) -> Draft | Rejected:
     """The claim's draft with what only the authority knows; what it says already must agree."""
     native_task_id = derive_from_command("task", work.command.command_id, 0)
     if draft.attempt_generation not in (None, run.generation + 1):
         return refusals.fenced(run.run_id, run.generation)
     if draft.native_task_id not in (None, native_task_id):
         return refusals.invalid(work.index, "native_task_id")
-    attributes = AttemptAttributes(
+    attributes = structs.replace(
+        asked,
         principal_id=work.command.principal_id,
-        claim_digest=read(draft, AttemptAttributes).claim_digest,
         lease_ms=lease_ms,
         lease_expires_at=work.accepted_at + lease_ms * 1000,
+        reason=None,
+        recovery_mode=found.mode,
+        recovery_reason=found.reason,
+        checkpoint_id=found.checkpoint_id,
+        through_sequence=found.through_sequence or None,
+        complete=found.complete,
     )
     placed = completed(work, draft, run, by_worker=False)
-    return structs.replace(
-        placed, attempt_generation=run.generation + 1, native_task_id=native_task_id, attributes=attributes
+    return structs.replace(placed, attempt_generation=run.generation + 1, native_task_id=native_task_id, attributes=attributes)
+
+
+def _consumed(work: Work, run: RunState, started: Draft, found: Recovery) -> Draft:
+    attributes = CheckpointAttributes(
+        checkpoint_id=found.checkpoint_id,
+        origin_session_id=found.checkpoint_session_id,
+        through_sequence=found.through_sequence,
+        through_event_id=found.through_event_id,
+    )
+    links = (Link("cause", started.event_id), Link("checkpoint", found.checkpoint_id or ""))
+    return work.make(
+        "checkpoint.consumed", run, attributes, links=links,
+        generation=started.attempt_generation, native_task_id=started.native_task_id,
     )  # fmt: skip
 
 

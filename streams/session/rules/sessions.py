@@ -4,14 +4,17 @@ from collections.abc import Callable
 from typing import Final
 
 from streams.session import refusals
+from streams.session.commands import Kind
 from streams.session.events import Draft, SessionAttributes, ThreadAttributes
-from streams.session.folds import IMPORTED, read
+from streams.session.folds import IMPORTED, LONGEST_CHECKPOINT_WINDOW_S, read
 from streams.session.items import thread_of, turn_of
 from streams.session.lifecycles import COMPLETED
 from streams.session.outcomes import Rejected
 from streams.session.work import Work
 
 LONGEST_WINDOW_DAYS: Final = 36_500
+OF_A_FORK: Final = ("source_session_id", "fork_id", "through_sequence", "through_event_id", "source_hash", "inherited", "depth")
+"""What the beginning of a fork says, and that of no other session."""
 
 
 def session_created(work: Work, draft: Draft) -> Draft | Rejected:
@@ -24,7 +27,17 @@ def session_created(work: Work, draft: Draft) -> Draft | Rejected:
         return refusals.invalid(work.index, "attributes.origin")
     if not 1 <= (attributes.content_window_days or 0) <= LONGEST_WINDOW_DAYS:
         return refusals.invalid(work.index, "attributes.content_window_days")
+    window_s = attributes.checkpoint_window_s
+    if window_s is not None and not 1 <= window_s <= LONGEST_CHECKPOINT_WINDOW_S:
+        return refusals.invalid(work.index, f"attributes.checkpoint_window_s: 1 to {LONGEST_CHECKPOINT_WINDOW_S}")
+    forked = [getattr(attributes, name) is not None for name in OF_A_FORK]
+    if not (all(forked) if work.command.kind is Kind.CHILD else not any(forked)):
+        return refusals.invalid(work.index, "attributes.source_session_id: a fork begins where its source says so")
     return draft
+
+
+def session_forked(work: Work, draft: Draft) -> Draft | Rejected:
+    return refusals.invalid(work.index, "type: a fork is a command of its own")
 
 
 def session_closed(work: Work, draft: Draft) -> Draft | Rejected:
@@ -77,6 +90,7 @@ def outside_runs(rule: Callable[[Work, Draft], Draft | Rejected]) -> Callable[[W
 RULES: Final = {
     "session.created": outside_runs(session_created),
     "session.closed": outside_runs(session_closed),
+    "session.forked": session_forked,
     "thread.opened": outside_runs(thread_opened),
     "turn.started": outside_runs(turn_started),
     "turn.completed": outside_runs(turn_completed),

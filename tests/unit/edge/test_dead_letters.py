@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from connectors.edge.dead_letters import Unread, deliver, seal_unread
 from streams.clock import now_us
@@ -20,6 +21,7 @@ from tests.support.commands import new_id
 UNREAD = Unread(
     workspace_id=new_id("ws"),
     session_id=new_id("sess"),
+    policy_mode="standard",
     source_kind="claude-code",
     source_index=7,
     reason="line.not_json",
@@ -50,6 +52,19 @@ def test_it_is_sealed_for_as_long_as_the_topic_keeps_it(tmp_path: Path) -> None:
         address = Address(letter.key_day, letter.origin, letter.partition, letter.offset, letter.workspace_id)
         opened = open_dead_letter(sealer, address, ciphertext=letter.ciphertext, digest=letter.digest)
         assert (opened.place, opened.value) == (UNREAD.place, UNREAD.record)
+    finally:
+        keyring.close()
+
+
+def test_under_zero_data_retention_only_that_there_was_one_is_kept(tmp_path: Path) -> None:
+    keyring = open_local_keyring(tmp_path)
+    try:
+        sealer = Sealer(keyring, cache_seconds=10)
+        letter = seal_unread(sealer, structs.replace(UNREAD, policy_mode="zdr"), now_us())
+        assert (letter.reason, letter.offset) == (UNREAD.reason, UNREAD.source_index)
+        address = Address(letter.key_day, letter.origin, letter.partition, letter.offset, letter.workspace_id)
+        opened = open_dead_letter(sealer, address, ciphertext=letter.ciphertext, digest=letter.digest)
+        assert (opened.place, opened.value) == ("", b"")
     finally:
         keyring.close()
 

@@ -9,7 +9,8 @@ from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World, key, messag
 
 def test_a_session_is_created_listed_and_read(client: httpx.Client) -> None:
     created = post(client, "/v1/sessions", {"subject": "ava_9", "metadata": {"k": "v"}}, status=201)
-    assert (created["sequence"], created["origin"], created["policy"]) == (1, "live", {"mode": "standard", "content_window_days": 30})
+    policy = {"mode": "standard", "content_window_days": 30, "checkpoint_window_s": 2_592_000}
+    assert (created["sequence"], created["origin"], created["policy"]) == (1, "live", policy)
     read = client.get(f"/v1/sessions/{created['session_id']}").json()
     assert read["workspace_id"] == WORKSPACE
     assert read["counts"] == {"session.created": 1}

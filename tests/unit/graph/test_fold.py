@@ -351,7 +351,7 @@ def test_a_type_of_a_newer_release_makes_nothing() -> None:
 def test_the_tables_cover_the_vocabulary() -> None:
     assert TELLS.keys() <= TYPES
     assert TYPES - TELLS.keys() == {"message.appended", "source.recorded", "tool.called", "tool.returned"}
-    assert len(set(NODE_TYPES)) == 13
+    assert len(set(NODE_TYPES)) == 14
     for edge_type in EDGE_TYPES:
         edge = Edge(
             id=f"{edge_type}:{RUN}.1:{SESSION}", type=edge_type, source=f"{RUN}.1", target=SESSION, created_sequence=1, created_event_id="",

@@ -72,7 +72,7 @@ class Heard:
         self.advanced_to: dict[int, list[int]] = {}
         self.gone_from: list[int] = []
 
-    def advanced(self, table: OwnedTable, sessions: Collection[str]) -> None:
+    def advanced(self, table: OwnedTable, awaited: Collection[str]) -> None:
         self.advanced_to.setdefault(table.partition, []).append(table.position)
 
     def gone(self, partitions: Collection[int]) -> None:

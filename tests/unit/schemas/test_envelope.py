@@ -18,7 +18,7 @@ from streams.log import record
 from streams.session.commands import Command, Report
 from streams.session.dead_letters import DeadLetter
 from streams.session.events import FAMILIES, Content, Draft, Event, KeyReference, Link
-from streams.session.outcomes import ACCEPTED, Grant, Outcome
+from streams.session.outcomes import ACCEPTED, Grant, Inputs, OpenEffect, Outcome, Recovery, Unavailable
 from tests.support import examples
 
 ADDED = {
@@ -57,12 +57,18 @@ def written(name: str, fields: dict[str, Any]) -> bytes:
 
 
 def fields_of(name: str) -> list[str]:
-    return [field["name"] for field in json.loads((catalog.FOLDER / f"{name}.v1.avsc").read_text())["fields"]]
+    return [field["name"] for field in current(name)["fields"]]
+
+
+def current(name: str) -> dict[str, Any]:
+    """The schema that is written now."""
+    found: dict[str, Any] = json.loads((catalog.FOLDER / catalog.file_name(name, FileRegistry().current_version(name))).read_text())
+    return found
 
 
 def nested(name: str, *path: str) -> list[str]:
     """Field names of a record inside a schema."""
-    found = json.loads((catalog.FOLDER / f"{name}.v1.avsc").read_text())
+    found = current(name)
     for step in path:
         found = next(field["type"] for field in found["fields"] if field["name"] == step)
         if isinstance(found, list):
@@ -100,6 +106,10 @@ def test_commands_drafts_suffixes_and_events_have_the_same_versions() -> None:
         (Report, nested("command", "report")),
         (Outcome, nested("outcomes", "outcomes")),
         (Grant, nested("outcomes", "outcomes", "grant")),
+        (Recovery, nested("outcomes", "outcomes", "grant", "recovery")),
+        (Inputs, nested("outcomes", "outcomes", "grant", "recovery", "inputs")),
+        (Unavailable, nested("outcomes", "outcomes", "grant", "recovery", "unavailable")),
+        (OpenEffect, nested("outcomes", "outcomes", "grant", "recovery", "open_effects")),
         *((family, fields_of(f"attributes/{name}")) for name, family in FAMILIES.items()),
     ],
     ids=lambda part: part.__name__ if isinstance(part, type) else "",

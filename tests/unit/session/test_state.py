@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from schemas import codec
+from schemas.catalog import FileRegistry
 from streams.session import lifecycles
 from streams.session.events import (
     TYPES,
@@ -18,7 +19,7 @@ from streams.session.events import (
     Event,
     WaitAttributes,
 )
-from streams.session.items import KINDS, DictItems, Item
+from streams.session.items import KINDS, CheckpointState, DictItems, HistoryState, Item, LineageState
 from streams.session.state import evolve, from_record, to_record
 from tests.support.examples import made_up_id
 from tests.support.story import SESSION, WORKER, Story, part
@@ -29,7 +30,8 @@ DIGEST = "sha256:" + "1" * 64
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_an_item_has_exactly_the_fields_that_are_published(kind: str) -> None:
-    published = json.loads((FOLDER / f"{kind}.v1.avsc").read_text())
+    current = FileRegistry().current_version(f"state/{kind}")
+    published = json.loads((FOLDER / f"{kind}.v{current}.avsc").read_text())
     assert {field["name"] for field in published["fields"]} == {field.name for field in structs.fields(KINDS[kind])}
 
 
@@ -51,7 +53,18 @@ def items_of_every_kind() -> list[tuple[str, Item]]:
     story.tell(part("approval.granted", asked))
     story.tell(part("effect.dispatched", dispatched, run_id=grant.run_id), by=WORKER, report=story.report(grant))
     story.tell(part("thread.opened", thread_id=made_up_id("sthr")), part("turn.started", turn_id=made_up_id("turn")))
-    return [(kind, item) for (kind, _), item in story.items.items.items()]
+    lineage = LineageState(
+        source_session_id=made_up_id("sess"), fork_id=made_up_id("fork"), through_sequence=4, through_event_id=made_up_id("evt"),
+        source_hash="1" * 64, checkpoint_id=made_up_id("ckpt"), inherited=f"{made_up_id('sess')}=omitted:1-4", depth=2, erased=True,
+    )  # fmt: skip
+    checkpoint = CheckpointState(
+        checkpoint_id=made_up_id("ckpt"), run_id=grant.run_id, origin_session_id=SESSION, through_sequence=4,
+        through_event_id=made_up_id("evt"), through_hash="1" * 64, harness_revision="7", continuation_kind="native",
+        snapshot_kind="stored", expires_at=5, sequence=6,
+    )  # fmt: skip
+    history = HistoryState(days=("2027-01-02:1-4",), erased_through=3, checkpoint_id=checkpoint.checkpoint_id)
+    made: list[tuple[str, Item]] = [("lineage", lineage), ("checkpoint", checkpoint), ("history", history)]
+    return made + [(kind, item) for (kind, _), item in story.items.items.items()]
 
 
 def test_items_of_every_kind_survive_their_encoding() -> None:
@@ -123,8 +136,8 @@ class TestEvolve:
             evolve(items, structs.replace(events[-1], sequence=len(events) + 1))
 
     def test_a_type_of_a_later_release_is_no_history_for_this_one(self) -> None:
-        event = structs.replace(self.events()[0], type="session.forked")
-        with pytest.raises(RuntimeError, match=r"session\.forked"):
+        event = structs.replace(self.events()[0], type="session.renamed")
+        with pytest.raises(RuntimeError, match=r"session\.renamed"):
             evolve(DictItems(), event)
 
     def test_the_first_event_makes_the_session(self) -> None:

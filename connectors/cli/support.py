@@ -1,0 +1,83 @@
+"""`session-streams support`: the support catalogue of this installation's folder, without a gateway."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from connectors.cli import found
+from connectors.cli.console import OK, REFUSED, emit_json, print_table
+from connectors.cli.options import DataDir, Json
+from streams.errors import Misconfigured
+
+support_app = typer.Typer(
+    help="What was proven of this release, by which journey, and whose word counts.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@support_app.command("show")
+def support_show(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Show each capability on each exact tuple with its evidence, as a gateway of this folder would."""
+    from connectors.support.support import Support
+
+    rows = Support(found.settings_of_up(data_dir)).rows()
+    if as_json:
+        for row in rows:
+            emit_json(row)
+        return
+    columns = ["capability", "posture", "release", "driver", "sandbox", "policy", "target", "journey", "observed", "missing"]
+    table = []
+    for row in rows:
+        exact = row.tuple
+        on = ["-"] * 5 if exact is None else [
+            exact.release, exact.driver, exact.sandbox_provider_revision, exact.policy, exact.execution_target
+        ]  # fmt: skip
+        seen = "-" if row.evidence is None else f"{row.evidence.observed_at:%Y-%m-%dT%H:%M:%SZ}"
+        table.append([row.capability, row.posture, *on, row.journey or "-", seen, " ".join(row.readiness.missing) or "-"])
+    print_table(columns, table)
+
+
+@support_app.command("verify")
+def support_verify(
+    file: Annotated[Path | None, typer.Argument(help="Lines of signed observations. Default: those of the folder.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Check every line against the keys that are trusted here. Status 1 where one counts as nothing."""
+    from connectors.support.catalogue import STATEMENTS, TRUSTED, observations, trusted_keys
+
+    folder = found.settings_of_up(data_dir).support_path
+    path = file or folder / STATEMENTS
+    try:
+        counted, ignored = observations(path, trusted_keys(folder / TRUSTED))
+    except OSError as error:
+        raise Misconfigured(f"{path}: {error.strerror}") from error
+    if as_json:
+        emit_json({"verified": len(counted), "ignored": [{"line": each.line, "reason": each.reason} for each in ignored]})
+    else:
+        for each in ignored:
+            print(f"{path}:{each.line}: {each.reason}")
+        print(f"{len(counted)} verified, {len(ignored)} count as nothing")
+    raise typer.Exit(REFUSED if ignored else OK)
+
+
+@support_app.command("trust")
+def support_trust(
+    public: Annotated[str | None, typer.Argument(help="A public key: 64 hex digits. Without any, the trusted ones are listed.")] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(help="Trust the key of this file, which is made if it is not there: for those who run the journeys.")
+    ] = None,
+    remove: Annotated[str | None, typer.Option(help="Id of a key that is to count no longer.")] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Say whose observations count."""
+    from connectors.support.catalogue import TRUSTED
+    from connectors.support.trust import change_trust
+
+    path = found.settings_of_up(data_dir).support_path / TRUSTED
+    for key_id, key in sorted(change_trust(path, public=public, key_file=key_file, remove=remove).items()):
+        if as_json:
+            emit_json({"key_id": key_id, "public": key.keyval.public})
+        else:
+            print(f"{key_id}  {key.keyval.public}")

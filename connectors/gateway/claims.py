@@ -1,0 +1,338 @@
+"""Routes by which a worker comes to hold a Run: this one, any of some lanes, and in the place of an attempt that was ready.
+
+- A claim by lane asks for Runs that the tables hold for claimable and sends the claim of one after the other, until the authority
+  grants one: of several who try a Run, exactly one is granted it. A Run that somebody else got, or that settled meanwhile, is passed over.
+- The order in which the first few are tried is drawn for each claim anew, and the same for a repeat of it.
+- A repeat finds the attempt that it was granted by the claim's digest, a keyed hash of workspace, principal and Idempotency-Key,
+  and is told the same grant. Once that attempt has ended there is nothing to repeat: another Run may be granted.
+- A Run whose history cannot be read whole is left to workers that cope (`incomplete_ok`). Where no other Run came within `wait_ms`,
+  the claim is refused with runtime.session_history_unavailable, of the first such Run.
+- Who waits holds no place among the changes.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import Struct, structs
+
+from connectors.edge import fields as f
+from connectors.edge.compose import Incoming, Naming, NewEvent
+from connectors.gateway import bodies
+from connectors.gateway.answers import Answer
+from connectors.gateway.answers import Sequence as Position
+from connectors.gateway.call import Call, Disconnected
+from connectors.gateway.changes import Done
+from connectors.gateway.route import Route
+from connectors.gateway.runs import AttemptGranted, granted_fields
+from connectors.gateway.service import Gateway, Refused
+from connectors.gateway.streaming import gone
+from connectors.support.statement import ExactTuple
+from streams.errors import NotFound
+from streams.projections.runs import RunRow
+from streams.session import refusals
+from streams.session.commands import Kind
+from streams.session.events import AttemptAttributes
+from streams.session.folds import unpinned
+from streams.session.outcomes import Recovery
+
+_RUN: Final = "/v1/sessions/{session_id}/runs/{run_id}"
+_FEW: Final = 8
+"""Of the oldest claimable Runs that a claim by lane asks for, beside those that it was refused."""
+_MANY: Final = 100
+_PAUSE_S: Final = 0.1
+"""Before the tables are asked again where nothing that they told was granted."""
+_LONGEST_PAUSE_S: Final = 1.0
+_TAKEN: Final = frozenset(
+    {
+        refusals.NOT_CLAIMABLE, refusals.ALREADY_SETTLED, refusals.ATTEMPT_FENCED, refusals.REPLACEMENT_UNAVAILABLE,
+        refusals.RUN_UNAVAILABLE, refusals.SESSION_CLOSED, refusals.NOT_FOUND,
+    }
+)  # fmt: skip
+"""Refusals of one Run that say nothing against the next."""
+
+
+class RunInputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the Run was accepted with. The content of its event at `accepted_sequence` is what was asked."""
+
+    turn_id: f.TurnId | None
+    thread_id: f.ThreadId | None
+    lane: f.Name | None
+    harness: f.Name | None
+    harness_revision: f.Name | None
+    environment_revision: f.Name | None
+    accepted_sequence: Position
+
+
+class PinnedContext(Struct, frozen=True, forbid_unknown_fields=True):
+    """A recovery selects no newer context than this."""
+
+    pin_kind: str
+    revision: str | None
+    digest: str | None
+
+
+class UnavailableRange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Between these positions content cannot be read. `session_id` names the ancestor whose they are; not given: the session's."""
+
+    first_sequence: Position
+    last_sequence: Position
+    reason: str
+    session_id: f.SessionId | None = None
+
+
+class Restores(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Each on its own: none of it stands for another. Nobody restores live processes. Null: not established here."""
+
+    history: bool | None
+    files: bool
+    native_continuation: bool
+    live_processes: bool = False
+
+
+class RecoveryView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From what the worker goes on. `checkpoint_session_id`: of the session whose position `through_sequence` is."""
+
+    mode: str
+    reason: str | None
+    checkpoint_id: f.CheckpointId | None
+    checkpoint_session_id: f.SessionId | None
+    through_sequence: Position
+    through_event_id: f.EventId | None
+    complete: bool
+    unavailable: list[UnavailableRange]
+    restores: Restores
+
+
+class OpenEffectView(Struct, frozen=True, forbid_unknown_fields=True):
+    """Dispatched, or indeterminate, and without a settlement."""
+
+    effect_id: f.EffectId
+    status: str
+    action_digest: f.Digest
+    request_digest: f.Digest
+
+
+class Claimed(AttemptGranted, kw_only=True, forbid_unknown_fields=True):
+    """A grant with all that a worker goes on from. `frontier_sequence` is the session's committed position with the grant."""
+
+    run: RunInputs
+    pinned_context: list[PinnedContext]
+    recovery: RecoveryView
+    frontier_sequence: Position
+    open_waits: list[f.WaitId]
+    open_effects: list[OpenEffectView]
+
+
+async def claim(gateway: Gateway, call: Call, body: bodies.ClaimRun) -> Answer:
+    def event(naming: Naming) -> NewEvent:
+        # The command's id is a keyed hash of the Idempotency-Key: it says which claim this is, and nothing else.
+        return _started(call.path["run_id"], body, naming.command_id.removeprefix("cmd_"))
+
+    return claimed(await _sent(gateway, call, call.path["session_id"], event, body.lease_ms, Kind.CLAIM))
+
+
+async def replace(gateway: Gateway, call: Call, body: bodies.ReplaceAttempt) -> Answer:
+    support = gateway.support
+    exact = ExactTuple(
+        release=support.release, driver=body.driver, sandbox_provider_revision=body.sandbox_provider_revision, policy=body.policy,
+        execution_target=body.execution_target, harness_revision=body.harness_revision, environment_revision=body.environment_revision,
+    )  # fmt: skip
+    # Without it the authority says everything that is missing, this included.
+    verified = await gateway.in_thread(partial(support.verification_for, exact))
+
+    def event(naming: Naming) -> NewEvent:
+        attributes = AttemptAttributes(
+            claim_digest=naming.command_id.removeprefix("cmd_"),
+            incomplete_ok=body.incomplete_ok or None,
+            harness_revision=body.harness_revision,
+            environment_revision=body.environment_revision,
+            replaces=body.replaces,
+            frontier_sequence=body.frontier_sequence,
+            verification_digest=None if verified is None else verified[0],
+            verified_at=None if verified is None else verified[1],
+        )
+        return NewEvent(type="attempt.started", run_id=call.path["run_id"], attributes=attributes)
+
+    return claimed(await _sent(gateway, call, call.path["session_id"], event, body.lease_ms, Kind.REPLACE))
+
+
+async def claim_next(gateway: Gateway, call: Call, body: bodies.ClaimNext) -> Answer:
+    until_s = time.monotonic() + body.wait_ms / 1000
+    search = _Search(gateway, call, body, await gateway.claim_digest(call))
+    ends = [asyncio.create_task(gone(call.receive)), asyncio.create_task(gateway.stopping.wait())]
+    try:
+        answer = await search.again()
+        pause_s = _PAUSE_S
+        while answer is None:
+            wait_ms = max(0, int((until_s - time.monotonic()) * 1000))
+            asked = asyncio.create_task(search.found(wait_ms))
+            await asyncio.wait([asked, *ends], return_when=asyncio.FIRST_COMPLETED)
+            if any(task.done() for task in ends):
+                asked.cancel()
+                break
+            rows = await asked
+            # The caller may have lost its key while it waited.
+            gateway.still(call)
+            answer = await search.first_granted(rows)
+            if answer is None:
+                pause_s = min(pause_s, until_s - time.monotonic())
+                if pause_s <= 0:
+                    break
+                await asyncio.wait(ends, timeout=pause_s, return_when=asyncio.FIRST_COMPLETED)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        if answer is None and ends[0].done():
+            raise Disconnected
+    finally:
+        for task in ends:
+            task.cancel()
+    if answer is None and search.unreadable is not None:
+        raise search.unreadable
+    return answer or Answer(204, content_type=None)
+
+
+class _Search:
+    """One claim by lane. `unreadable` is the first refusal of a Run whose history cannot be read whole."""
+
+    def __init__(self, gateway: Gateway, call: Call, body: bodies.ClaimNext, digest: str) -> None:
+        self.unreadable: Refused | None = None
+        self._gateway, self._call, self._body, self._digest = gateway, call, body, digest
+        self._passed: set[tuple[str, int]] = set()
+        """Runs, at a generation, that were refused."""
+
+    async def again(self) -> Answer | None:
+        """The grant that this very claim was given before, while its attempt lives."""
+        principal, gateway = self._call.principal, self._gateway
+        row = await gateway.owners.claimed(
+            principal.workspace_id, self._digest, subject_id=principal.subject_id, wait_s=gateway.limits.position_wait_s
+        )
+        return None if row is None else await self._granted(row, row.generation)
+
+    async def found(self, wait_ms: int) -> Sequence[RunRow]:
+        principal, gateway = self._call.principal, self._gateway
+        limit = min(_FEW + len(self._passed), _MANY)
+        return await gateway.owners.claimable(
+            principal.workspace_id, self._body.lanes, subject_id=principal.subject_id, limit=limit, wait_ms=wait_ms,
+            wait_s=gateway.limits.position_wait_s,
+        )  # fmt: skip
+
+    async def first_granted(self, rows: Sequence[RunRow]) -> Answer | None:
+        """Raises `Refused` for what is no Run's fault, and what sending a command raises."""
+        for row in sorted(rows, key=lambda each: hashlib.sha256(f"{self._digest}{each.run_id}".encode()).digest()):
+            if (row.run_id, row.generation) not in self._passed:
+                answer = await self._granted(row, row.generation + 1)
+                if answer is not None:
+                    return answer
+                self._passed.add((row.run_id, row.generation))
+        return None
+
+    async def _granted(self, row: RunRow, generation: int) -> Answer | None:
+        """`generation` is the one to be granted: a Run that was lost may be claimed again once that attempt has ended."""
+        gateway, body = self._gateway, self._body
+        incoming = self._call.incoming()
+        # No caller's key has a line break in it.
+        of_run = structs.replace(incoming, idempotency_key=f"{incoming.idempotency_key}\n{row.run_id}\n{generation}")
+
+        def event(_: Naming) -> NewEvent:
+            return _started(row.run_id, body, self._digest)
+
+        gateway.changes.take()
+        try:
+            return claimed(await _sent(gateway, self._call, row.session_id, event, body.lease_ms, Kind.CLAIM, of_run))
+        except NotFound:
+            return None
+        except Refused as refused:
+            if refused.outcome.code == refusals.HISTORY_UNAVAILABLE:
+                self.unreadable = self.unreadable or refused
+            elif refused.outcome.code not in _TAKEN:
+                raise
+            return None
+        finally:
+            gateway.changes.give_back()
+
+
+async def _sent(
+    gateway: Gateway, call: Call, session_id: str, event: Callable[[Naming], NewEvent], lease_ms: int, kind: Kind,
+    incoming: Incoming | None = None,
+) -> Done:  # fmt: skip
+    facts = await gateway.facts_of(call, session_id)
+    outcome, naming, _ = await gateway.carry_out(
+        call, facts, lambda naming: [event(naming)], kind=kind, lease_ms=lease_ms, incoming=incoming
+    )
+    return Done(facts, outcome, naming, gateway.position_text(session_id, outcome.position_offset))
+
+
+def _started(run_id: str, body: bodies.ClaimRun, digest: str) -> NewEvent:
+    attributes = AttemptAttributes(
+        claim_digest=digest,
+        incomplete_ok=body.incomplete_ok or None,
+        harness_revision=body.harness_revision,
+        environment_revision=body.environment_revision,
+    )
+    return NewEvent(type="attempt.started", run_id=run_id, attributes=attributes)
+
+
+def claimed(done: Done) -> Answer:
+    """Raises RuntimeError for a grant that tells of no recovery: the authority tells it with every claim."""
+    grant = done.outcome.grant
+    if grant is None or grant.recovery is None:
+        raise RuntimeError(f"{done.outcome.command_id}: claimed without a recovery")
+    found, inputs = grant.recovery, grant.recovery.inputs
+    return done.told(
+        200,
+        Claimed,
+        **granted_fields(grant),
+        run=RunInputs(**structs.asdict(inputs)),
+        pinned_context=[_pinned(pin) for pin in found.pins],
+        recovery=_recovery(found),
+        frontier_sequence=found.frontier_sequence,
+        open_waits=list(found.open_waits),
+        open_effects=[OpenEffectView(*structs.astuple(each)) for each in found.open_effects],
+    )
+
+
+def _recovery(found: Recovery) -> RecoveryView:
+    return RecoveryView(
+        mode=found.mode,
+        reason=found.reason,
+        checkpoint_id=found.checkpoint_id,
+        checkpoint_session_id=found.checkpoint_session_id,
+        through_sequence=found.through_sequence,
+        through_event_id=found.through_event_id,
+        complete=found.complete,
+        unavailable=[
+            UnavailableRange(first_sequence=each.first, last_sequence=each.last, reason=each.reason, session_id=each.session_id)
+            for each in found.unavailable
+        ],
+        restores=Restores(history=found.history, files=found.files, native_continuation=found.native_continuation),
+    )
+
+
+def _pinned(text: str) -> PinnedContext:
+    """As `streams.session.folds` writes a pin."""
+    kind, revision, digest = unpinned(text)
+    return PinnedContext(kind, revision, digest)
+
+
+_REFUSALS: Final = (
+    "runtime.already_settled", "runtime.run_unavailable", "runtime.attempt_not_claimable", "runtime.attempt_fenced",
+    "runtime.replacement_unavailable", "runtime.session_history_unavailable",
+)  # fmt: skip
+ROUTES = (
+    Route(
+        method="POST", path="/v1/runs/claim", name="claim_next_run", summary="Take any Run of some lanes, waiting for one",
+        handler=claim_next, scope="runs:claim", body=bodies.ClaimNext, answer=Claimed, nothing="No Run came within wait_ms.",
+        change=True, budget="claims", position=False, refusals=_REFUSALS,
+    ),
+    Route(
+        method="POST", path=_RUN + "/claim", name="claim_run", summary="Take a Run: a lease, a new generation, and from what to go on",
+        handler=claim, scope="runs:claim", body=bodies.ClaimRun, answer=Claimed, change=True, refusals=_REFUSALS,
+    ),
+    Route(
+        method="POST", path=_RUN + "/replace", name="replace_attempt", summary="Take a Run whose attempt was ready, on evidence",
+        handler=replace, scope="runs:claim", body=bodies.ReplaceAttempt, answer=Claimed, change=True, refusals=_REFUSALS,
+    ),
+)  # fmt: skip

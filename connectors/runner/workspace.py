@@ -1,0 +1,116 @@
+"""The directory that a Run works in: files written for real, snapshots of all of it, and those restored.
+
+A snapshot is a tar under zstd, the same bytes for the same files: sorted names, no owners, no times. What comes back is files and
+directories below the workspace, and nothing else.
+"""
+
+import io
+import shutil
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from connectors.runner.tools import FileWrite
+from streams.custody.compressed_files import compressing, decompressing
+
+BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
+_PIECE_BYTES: Final = 1 << 20
+
+
+class SnapshotUnusable(Exception):
+    """Retained bytes that are no snapshot of a workspace."""
+
+
+class Workspace:
+    """Begins fresh: what lay there is removed, since it is nobody's retained state."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+
+    def write(self, write: FileWrite) -> None:
+        """Whole or not at all. A name that is taken by a file where a folder is needed gives way."""
+        target = self.path
+        for part in write.path.split("/")[:-1]:
+            target = target / part
+            if target.is_file():
+                target.unlink()
+        target.mkdir(parents=True, exist_ok=True)
+        file = self.path / write.path
+        if file.is_dir():
+            shutil.rmtree(file)
+        before = file.read_bytes().decode(errors="surrogateescape") if file.exists() else None
+        beside = file.with_name(file.name[:200] + ".new~")
+        beside.write_bytes(write.applied_to(before).encode(errors="surrogateescape"))
+        beside.replace(file)
+
+    def snapshot(self, into: BinaryIO) -> None:
+        """Streams; holds no file whole."""
+        with compressing(into) as compressed, tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+            for path in sorted(self.path.rglob("*")):
+                name = path.relative_to(self.path).as_posix()
+                if path.is_dir():
+                    archive.addfile(_member(name, tarfile.DIRTYPE))
+                elif path.is_file():
+                    with path.open("rb") as file:
+                        archive.addfile(_member(name, tarfile.REGTYPE, path.stat().st_size), file)
+
+    def restore(self, snapshot: BinaryIO, *, bytes_max: int = BYTES_MAX) -> None:
+        """Into a fresh workspace. Raises `SnapshotUnusable`; what is half restored is removed."""
+        try:
+            with tarfile.open(fileobj=_Reader(decompressing(snapshot, bytes_max)), mode="r|") as archive:
+                for member in archive:
+                    self._restore(archive, member)
+        except (tarfile.TarError, ValueError, EOFError) as error:
+            shutil.rmtree(self.path)
+            self.path.mkdir()
+            raise SnapshotUnusable(str(error)) from error
+
+    def files(self) -> dict[str, bytes]:
+        """Everything that lies there, by its path with slashes."""
+        return {path.relative_to(self.path).as_posix(): path.read_bytes() for path in sorted(self.path.rglob("*")) if path.is_file()}
+
+    def _restore(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        found = tarfile.data_filter(member, str(self.path))
+        target = self.path / found.name
+        if found.isdir():
+            target.mkdir(parents=True, exist_ok=True)
+        elif found.isreg():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            content = archive.extractfile(member)
+            assert content is not None, "a regular file has content"
+            with target.open("wb") as file:
+                shutil.copyfileobj(content, file, _PIECE_BYTES)
+        else:
+            raise SnapshotUnusable(f"{found.name[:200]} is neither file nor directory")
+
+
+class _Reader(io.RawIOBase):
+    """Pieces, read like a file."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._held = pieces, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        parts, wanted = list[bytes](), size
+        while wanted > 0:
+            if not self._held:
+                self._held = next(self._pieces, b"")
+                if not self._held:
+                    break
+            parts.append(self._held[:wanted])
+            self._held = self._held[wanted:]
+            wanted -= len(parts[-1])
+        return b"".join(parts)
+
+
+def _member(name: str, kind: bytes, size: int = 0) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.type, member.size = kind, size
+    member.mode = 0o755 if kind == tarfile.DIRTYPE else 0o644
+    return member

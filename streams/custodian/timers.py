@@ -1,0 +1,121 @@
+"""What is armed, as rows of the changelog and of the store.
+
+    <session id>/lease/<run id>            `Timer`: when the lease of the Run's attempt is over, as far as it is known
+    <session id>/wait/<wait id>            `Timer`: when the wait expires
+    <session id>/upload/<snap id>          the checkpoint that names the upload
+    ~due/<due at, 8 bytes>/<timer's key>   timers by time                                      store only
+    ~armed                                 how many timers there are, as 8 bytes               store only
+
+What is in the store only is made of the timers themselves, so a restore from the changelog gives the same rows.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from schemas import codec
+from streams.errors import StoreUnusable
+from streams.store.table import Put
+
+LEASE: Final = b"lease"
+WAIT: Final = b"wait"
+DUE: Final = b"~due/"
+ARMED: Final = b"~armed"
+_TIMER: Final = "timer/armed"
+_UPLOAD: Final = "timer/upload"
+_NUMBER_BYTES: Final = 8
+
+Get = Callable[[bytes], bytes | None]
+
+
+class Timer(Struct, frozen=True, gc=False, kw_only=True):
+    """As `schemas/timer/armed`. `due_at` in microseconds since the epoch; `generation` is a lease's."""
+
+    workspace_id: str
+    event_id: str
+    generation: int | None = None
+    due_at: int
+    asked: int = 0
+    unanswered: int = 0
+
+
+def lease_key(session_id: str, run_id: str) -> bytes:
+    return f"{session_id}/lease/{run_id}".encode()
+
+
+def wait_key(session_id: str, wait_id: str) -> bytes:
+    return f"{session_id}/wait/{wait_id}".encode()
+
+
+def upload_key(session_id: str, upload_id: str) -> bytes:
+    return f"{session_id}/upload/{upload_id}".encode()
+
+
+def timer_prefixes(session_id: str) -> tuple[bytes, bytes]:
+    """Below which all timers of a session lie."""
+    return f"{session_id}/lease/".encode(), f"{session_id}/wait/".encode()
+
+
+def named(key: bytes) -> tuple[str, bytes, str]:
+    """Session, kind (`LEASE`, `WAIT`) and id of a timer's key."""
+    session_id, kind, identifier = key.split(b"/", 2)
+    return session_id.decode(), kind, identifier.decode()
+
+
+def is_timer(key: bytes) -> bool:
+    return key.split(b"/", 2)[1] in (LEASE, WAIT)
+
+
+def encode_timer(timer: Timer) -> bytes:
+    """A whole value."""
+    return codec.encode(_TIMER, msgspec.structs.asdict(timer))
+
+
+def decode_timer(value: bytes) -> Timer:
+    """Raises `StoreUnusable`."""
+    return Timer(**_record(_TIMER, value))
+
+
+def encode_upload(checkpoint_id: str) -> bytes:
+    """A whole value."""
+    return codec.encode(_UPLOAD, {"checkpoint_id": checkpoint_id})
+
+
+def due_before(key: bytes) -> int:
+    """When the timer is due that this row of `~due/` stands for."""
+    return int.from_bytes(key[len(DUE) : len(DUE) + _NUMBER_BYTES], "big")
+
+
+def timer_of(key: bytes) -> bytes:
+    """The key of the timer that this row of `~due/` stands for."""
+    return key[len(DUE) + _NUMBER_BYTES + 1 :]
+
+
+def armed_in(get: Get) -> int:
+    """How many timers a store holds."""
+    value = get(ARMED)
+    return 0 if value is None else int.from_bytes(value, "big")
+
+
+def local_rows(get: Get, key: bytes, before: bytes | None, after: bytes | None) -> Iterator[Put]:
+    """The rows that only the store has, where the timer of this key changes. `get` sees what was put so far."""
+    if before is not None:
+        yield _due_key(key, decode_timer(before)), None
+    if after is not None:
+        yield _due_key(key, decode_timer(after)), b""
+    more = (after is not None) - (before is not None)
+    if more:
+        yield ARMED, (armed_in(get) + more).to_bytes(_NUMBER_BYTES, "big")
+
+
+def _due_key(key: bytes, timer: Timer) -> bytes:
+    return b"%b%b/%b" % (DUE, max(0, timer.due_at).to_bytes(_NUMBER_BYTES, "big"), key)
+
+
+def _record(subject: str, value: bytes) -> Any:
+    try:
+        return codec.decode_as(subject, value)
+    except codec.Undecodable as error:
+        raise StoreUnusable(f"{subject}: {error}") from error

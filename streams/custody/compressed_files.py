@@ -1,0 +1,37 @@
+"""zstd for files of any length, a piece at a time; what comes out is bounded, whatever the frame says of itself."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, Final
+
+import zstandard
+
+_PIECE_BYTES: Final = 256 * 1024
+_WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
+"""What a frame may have us keep in memory; level 3 asks for 2 MiB."""
+
+
+@contextmanager
+def compressing(file: BinaryIO) -> Iterator[BinaryIO]:
+    """What is written comes out as one frame in `file`, whole when the block ends. `file` stays open."""
+    with zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file, closefd=False) as writer:
+        yield writer  # type: ignore[misc]
+
+
+def decompressing(file: BinaryIO, bytes_max: int) -> Iterator[bytes]:
+    """The pieces of what was compressed. Raises ValueError where it is no frame, is cut, or holds more than `bytes_max`."""
+    whole = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).decompressobj()
+    total = 0
+    try:
+        while compressed := file.read(_PIECE_BYTES):
+            # A piece may become any number of bytes: it is taken in small parts, so that it is noticed early.
+            for start in range(0, len(compressed), 4096):
+                piece = whole.decompress(compressed[start : start + 4096])
+                total += len(piece)
+                if total > bytes_max:
+                    raise ValueError(f"more than {bytes_max} bytes")
+                yield piece
+    except zstandard.ZstdError as error:
+        raise ValueError("no zstd frame") from error
+    if not whole.eof:
+        raise ValueError("the zstd frame is cut")

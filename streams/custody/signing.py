@@ -1,0 +1,138 @@
+"""Signatures that a stranger can check: Ed25519 over exactly the bytes that are kept, in envelopes of the DSSE form.
+
+What is signed is the payload together with its type (the pre-authentication encoding of DSSE, `DSSEv1`), so that a signature of
+one kind of statement is none of another. A payload is parsed by whoever has verified it, never before. A private key is a
+PKCS #8 file (PEM) of mode 0600; a public one is told in the form of in-toto's metadata. An id of a key only says which key to
+try: what counts is who is trusted.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from msgspec import Meta, Struct
+
+from streams.errors import Misconfigured
+from streams.files import create_once, read_private
+
+_PEM_BYTES_MAX: Final = 4096
+
+
+class NotVerified(Exception):
+    """Nothing that is signed by anybody trusted. `reason` is envelope.malformed, payload.type, key.unknown or signature.wrong."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class KeyValue(Struct, frozen=True, forbid_unknown_fields=True):
+    public: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
+
+
+class PublicKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """32 bytes, in hex."""
+
+    keytype: Literal["ed25519"] = "ed25519"
+    scheme: Literal["ed25519"] = "ed25519"
+    keyval: KeyValue
+
+    @property
+    def key_id(self) -> str:
+        """SHA-256 of the 32 bytes, in hex."""
+        return hashlib.sha256(bytes.fromhex(self.keyval.public)).hexdigest()
+
+
+class Signature(Struct, frozen=True):
+    keyid: str
+    sig: bytes
+
+
+class Envelope(Struct, frozen=True, rename="camel"):
+    """As JSON, `payload` and each `sig` are base64."""
+
+    payload_type: str
+    payload: bytes
+    signatures: tuple[Signature, ...]
+
+
+class Verified(Struct, frozen=True):
+    """A payload, and the id of the trusted key that signed it."""
+
+    payload: bytes
+    key_id: str
+
+
+class SigningKey:
+    """A private key. It shows nothing of itself but its public half."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        public = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        self.public = PublicKey(keyval=KeyValue(public.hex()))
+
+    @classmethod
+    def generate(cls) -> "SigningKey":
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def at(cls, path: Path) -> "SigningKey":
+        """The key of a file, which is made where it is not there: of several who try at once, the first one's stays.
+
+        Raises `Misconfigured` (mode, contents) and OSError.
+        """
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            create_once(path, cls.generate()._pem())
+        try:
+            key = serialization.load_pem_private_key(read_private(path, _PEM_BYTES_MAX), password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise Misconfigured(f"key file {path}: expected a private key in PEM, without a password") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise Misconfigured(f"key file {path}: expected an Ed25519 key")
+        return cls(key)
+
+    def sign(self, payload_type: str, payload: bytes) -> Envelope:
+        signature = Signature(self.public.key_id, self._key.sign(encoding_to_sign(payload_type, payload)))
+        return Envelope(payload_type, payload, (signature,))
+
+    def _pem(self) -> bytes:
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        return self._key.private_bytes(*form, serialization.NoEncryption())
+
+
+def encoding_to_sign(payload_type: str, payload: bytes) -> bytes:
+    """PAE of DSSE v1: lengths stand in front, so no two pairs of type and payload have the same encoding."""
+    kind = payload_type.encode()
+    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def opened(text: bytes, payload_type: str, trusted: Mapping[str, PublicKey]) -> Verified:
+    """The payload of an envelope (JSON) that one of the trusted keys, by id, has signed. Raises `NotVerified`."""
+    try:
+        envelope = msgspec.json.decode(text, type=Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotVerified("envelope.malformed") from error
+    if envelope.payload_type != payload_type:
+        raise NotVerified("payload.type")
+    known = [signature for signature in envelope.signatures if signature.keyid in trusted]
+    if not known:
+        raise NotVerified("key.unknown")
+    told = encoding_to_sign(payload_type, envelope.payload)
+    for signature in known:
+        if _signed(trusted[signature.keyid], signature.sig, told):
+            return Verified(envelope.payload, signature.keyid)
+    raise NotVerified("signature.wrong")
+
+
+def _signed(key: PublicKey, signature: bytes, told: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.keyval.public)).verify(signature, told)
+    except InvalidSignature:
+        return False
+    return True

@@ -1,0 +1,89 @@
+"""Throws away what nothing refers to: uploads that no checkpoint names, and what is left of those that broke off.
+
+For each: its secret first, then its bytes, then what names the secret. So a sweep that stops anywhere is taken up by the next,
+and two at once do no harm. Nothing younger than the grace is touched: an upload under way is younger, and one that a
+checkpoint may still come to name is, too (whoever names one asks `is_fresh` before).
+"""
+
+from collections.abc import AsyncIterator, Callable
+
+import structlog
+from msgspec import Struct
+
+from streams.blobs import Blob
+from streams.errors import ContentUnavailable
+from streams.sealed_blobs.names import UploadFolder, UploadName, parse_upload_name
+from streams.sealed_blobs.snapshots import Snapshots
+
+IsReferenced = Callable[[str, str], bool]
+"""Asked with a session's id and an upload's: whether a checkpoint that still counts names it."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Swept(Struct):
+    """How many there were of each."""
+
+    uploads: int = 0
+    attempts: int = 0
+    """That broke off, or lost against another one."""
+
+
+def is_fresh(stored_at: int, *, now_us: int, grace_s: float) -> bool:
+    """Whether an upload (stored then, in microseconds) may still be named: the sweeper comes for it no earlier than as long again."""
+    return now_us - stored_at < grace_s * 1_000_000 / 2
+
+
+async def sweep(snapshots: Snapshots, is_referenced: IsReferenced, *, grace_s: float, now_us: int) -> Swept:
+    """One pass over the whole store. Raises `BlobStoreUnavailable`, `KeyringUnavailable`: the next pass goes on."""
+    swept = Swept()
+    before = now_us - int(grace_s * 1_000_000)
+    async for folder, found in _folders(snapshots):
+        old = [name for blob, name in found if blob.stored_at < before]
+        if old and not _is_plain([name for _, name in found]):
+            swept.attempts += await _sweep_attempts(snapshots, folder, old)
+        if any(name.secret_id is None for name in old) and not is_referenced(folder.place.session_id, folder.upload_id):
+            await snapshots.discard(folder.place, folder.upload_id)
+            swept.uploads += 1
+    return swept
+
+
+def _is_plain(names: list[UploadName]) -> bool:
+    """Whether this is what one attempt leaves that came through: the receipt need not be read then."""
+    return len(names) == 2 and {name.secret_id is None for name in names} == {True, False} and not any(name.is_begun for name in names)
+
+
+async def _sweep_attempts(snapshots: Snapshots, folder: UploadFolder, old: list[UploadName]) -> int:
+    """How many attempts were thrown away that did not make the upload."""
+    try:
+        receipt = await snapshots.receipt(folder)
+    except ContentUnavailable as error:
+        # Which attempt counts cannot be told, so none is thrown away while somebody may refer to it.
+        _log.warning("receipt_unreadable", upload_id=folder.upload_id, detail=error.detail)
+        return 0
+    thrown = 0
+    for attempt in sorted({name.secret_id for name in old if name.secret_id is not None}):
+        if receipt is None or receipt.secret_id != attempt:
+            await snapshots.discard_attempt(folder, attempt)
+            thrown += 1
+        elif any(name.is_begun and name.secret_id == attempt for name in old):
+            # Its process ended between the receipt and the end of the mark.
+            await snapshots.blobs.delete(folder.begun(attempt))
+    return thrown
+
+
+async def _folders(snapshots: Snapshots) -> AsyncIterator[tuple[UploadFolder, list[tuple[Blob, UploadName]]]]:
+    """What lies in the store, upload by upload. One that comes in two parts does no harm: its receipt is read, not looked for."""
+    folder: UploadFolder | None = None
+    found: list[tuple[Blob, UploadName]] = []
+    async for blob in snapshots.blobs.walk(""):
+        name = parse_upload_name(blob.name)
+        if name is None:
+            continue
+        if folder is not None and name.folder != folder:
+            yield folder, found
+            found = []
+        folder = name.folder
+        found.append((blob, name))
+    if folder is not None:
+        yield folder, found

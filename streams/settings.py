@@ -77,6 +77,8 @@ class Settings:
     """Of an S3-compatible service that is not AWS, as a URL."""
     orphan_grace_s: float = 86_400.0
     """How long an upload that nothing refers to is kept. Half of it is the time to refer to it."""
+    sweep_every_s: float = 3_600.0
+    """How often a custodian looks for such uploads."""
     registry_url: str = ""
     """Of a Confluent-compatible schema registry; empty: the numbers of `schemas/registry.json`. Chosen before the first
     record and kept, since the numbers in front of values are the registry's own."""

@@ -157,6 +157,22 @@ def graph_projector(
 
 
 @app.command()
+def custodian(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the internal HTTP; 0 takes a free one.")] = 0,
+    log_file: LogFile = None,
+    crash_at: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run one custodian: it keeps leases and waits of its share of the partitions to their time, and throws orphaned uploads away."""
+    from connectors.cli.roles import run_custodian
+
+    with _role("custodian", log_file) as stop:
+        run_custodian(found.settings(broker=broker, data_dir=data_dir), host, port, stop, crash_at=crash_at)
+
+
+@app.command()
 def gateway(
     broker: Broker = None,
     data_dir: DataDir = None,

@@ -16,16 +16,21 @@ from starlette.routing import Router
 from connectors import asyncapi
 from connectors.gateway import (
     append,
+    checkpoints,
+    claims,
     dead_letters,
     effects,
     export,
+    forks,
     graph,
     interactions,
+    material,
     operations,
     policy,
     reading,
     runs,
     sessions,
+    snapshots,
     support,
     turns,
 )
@@ -51,6 +56,7 @@ async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> 
 
 ROUTES: Final = (
     *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
+    *claims.ROUTES, *snapshots.ROUTES, *checkpoints.ROUTES, *material.ROUTES, *forks.ROUTES,
     *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
 )  # fmt: skip
 DOCUMENT: Final = msgspec.json.encode(document(ROUTES, running_release()))

@@ -67,7 +67,7 @@ class ClaimRun(Body, frozen=True):
     environment_revision: f.Name | None = None
 
 
-class ClaimNext(ClaimRun, frozen=True):
+class ClaimNext(ClaimRun, frozen=True, kw_only=True):
     """Any Run of these lanes; `wait_ms`: how long to wait for one."""
 
     lanes: Annotated[tuple[f.Name, ...], Meta(min_length=1, max_length=16)]

@@ -36,7 +36,6 @@ from streams.projections.runs import RunRow
 from streams.session import refusals
 from streams.session.commands import Kind
 from streams.session.events import AttemptAttributes
-from streams.session.folds import unpinned
 from streams.session.outcomes import Recovery
 
 _RUN: Final = "/v1/sessions/{session_id}/runs/{run_id}"
@@ -312,9 +311,9 @@ def _recovery(found: Recovery) -> RecoveryView:
 
 
 def _pinned(text: str) -> PinnedContext:
-    """As `streams.session.folds` writes a pin."""
-    kind, revision, digest = unpinned(text)
-    return PinnedContext(kind, revision, digest)
+    """As `streams.session.folds.pin` writes it."""
+    kind, revision, digest = text.split(" ")
+    return PinnedContext(kind, None if revision == "-" else revision, None if digest == "-" else digest)
 
 
 _REFUSALS: Final = (

@@ -26,7 +26,10 @@ class Metrics:
             "session_streams_gateway_content_gaps", "Content that a read could not show", ["reason"], registry=self.registry
         )
         self.transfers = Counter(
-            "session_streams_gateway_transferred_bytes", "Bytes of recovery material taken in or given out", ["direction"], registry=self.registry
+            "session_streams_gateway_transferred_bytes",
+            "Bytes of recovery material taken in or given out",
+            ["direction"],
+            registry=self.registry,
         )
         self.under_way = Gauge("session_streams_gateway_under_way", "Now under way", ["kind"], registry=self.registry)
         self.ready = Gauge("session_streams_gateway_ready", "1 while the gateway serves", registry=self.registry)

@@ -28,9 +28,11 @@ from streams.custody.sealing import Sealer
 from streams.errors import StreamsError
 from streams.log.position import Position
 from streams.log.topics import Topics
+from streams.projections.checkpoints import CheckpointRow
+from streams.projections.runs import RunRow
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
-from streams.query.pages import EventsPage, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
 from streams.sealed_blobs import Snapshots
 from streams.session.commands import Kind, Report
 from streams.session.outcomes import ACCEPTED, Outcome
@@ -60,6 +62,35 @@ class Owners(Protocol):
         after: int, limit: int, max_bytes: int, wait_ms: int = 0,
         position: Position | None = None, wait_s: float = 5.0, at_end: bool = False,
     ) -> EventsPage: ...  # fmt: skip
+
+    async def event_named(
+        self, workspace_id: str, session_id: str, event_id: str, *, hint: int | None = None, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> int: ...  # fmt: skip
+
+    async def checkpoints(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, cursor: str | None = None, limit: int = 100,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> CheckpointsPage: ...  # fmt: skip
+
+    async def checkpoint(
+        self, workspace_id: str, session_id: str, checkpoint_id: str, *, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> CheckpointRow: ...  # fmt: skip
+
+    async def run(
+        self, workspace_id: str, session_id: str, run_id: str, *, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> RunRow: ...  # fmt: skip
+
+    async def claimable(
+        self, workspace_id: str, lanes: Sequence[str], *, subject_id: str | None = None, limit: int = 10,
+        wait_ms: int = 0, wait_s: float = 5.0,
+    ) -> Sequence[RunRow]: ...  # fmt: skip
+
+    async def claimed(
+        self, workspace_id: str, claim_digest: str, *, subject_id: str | None = None, wait_s: float = 5.0
+    ) -> RunRow | None: ...  # fmt: skip
 
 
 class GraphOwners(Protocol):

@@ -11,6 +11,8 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
+from msgspec import Struct
+
 from connectors.edge import fields as f
 from connectors.gateway import bodies
 from connectors.gateway.answers import Answer, plain
@@ -19,7 +21,6 @@ from connectors.gateway.changes import report_of
 from connectors.gateway.holders import require_not_fenced
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
-from msgspec import Struct
 from streams.errors import Invalid
 from streams.sealed_blobs import Place
 from streams.session.folds import ZDR

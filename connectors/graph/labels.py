@@ -26,9 +26,7 @@ FILLS: Final = {
 }
 OTHER_FILL: Final = "#ffffff"
 
-_AGAINST: Final = frozenset(
-    {items.ATTEMPT_OF, items.CHILD_OF, items.REPLACES, items.FORKED_FROM, items.REBUILT_FROM, items.CAUSED_BY}
-)
+_AGAINST: Final = frozenset({items.ATTEMPT_OF, items.CHILD_OF, items.REPLACES, items.FORKED_FROM, items.REBUILT_FROM, items.CAUSED_BY})
 """Edges that name the older or the larger one last."""
 
 

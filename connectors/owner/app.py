@@ -1,8 +1,8 @@
 """Internal HTTP of an owner, as plain ASGI: a point read is a dictionary look-up, a RocksDB get and an encoding.
 
-    POST /internal/v1/{session, sessions, events, applied}     with the installation's token; see `messages`
-    POST /internal/v1/{graph, applied}                         of an owner of graphs
-    GET  /healthz  /readyz  /metrics                           without; counts and positions only
+    POST /internal/v1/{session, sessions, events, ..., applied}     with the installation's token; see `messages`
+    POST /internal/v1/{graph, applied}                              of an owner of graphs
+    GET  /healthz  /readyz  /metrics                                without; counts and positions only
 
 Bounds: the body of a question (64 KiB), the length and bytes of a page, the time of a wait, the number of waiters.
 """
@@ -11,14 +11,17 @@ import asyncio
 import hmac
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 import structlog
+from prometheus_client.registry import Collector
 
 from connectors.owner import metrics
+from connectors.owner.asked import LIMIT_MAX, Message, Receive, Scope, Send, bounded, decoded, position, waited, while_asked
 from connectors.owner.messages import PREFIX, AppliedQuestion, EventsQuestion, GraphQuestion, SessionQuestion, SessionsQuestion, refusal
+from connectors.owner.run_questions import RunQuestions
 from connectors.owner.token import HEADER
 from streams.errors import Invalid, NotPermitted, StreamsError
 from streams.log.position import Position
@@ -29,17 +32,8 @@ from streams.query.freshness import Freshness
 from streams.query.graphs import GraphReads
 from streams.query.reads import Reads
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
-
 _QUESTION_BYTES_MAX: Final = 64 * 1024
-_LIMIT_MAX: Final = 5000
 _PAGE_BYTES_MAX: Final = 16 << 20
-_WAIT_S_MAX: Final = 60.0
 _DEPTH_MAX: Final = 100
 _ITEMS_MAX: Final = 100_000
 
@@ -51,6 +45,8 @@ class InternalApplication:
     """Serves questions in its own loop, to which it binds `freshness` at start-up. Derived classes bring the questions."""
 
     role = ROLE
+    more: tuple[Collector, ...] = ()
+    """What the role counts besides."""
 
     def __init__(self, token: str, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
         """`joined`: whether the process has its place in the group yet."""
@@ -88,9 +84,9 @@ class InternalApplication:
             raise NotPermitted("the installation's token is missing or wrong", code="auth.invalid")
 
     async def _applied(self, body: bytes, receive: Receive) -> object:
-        question = _decoded(body, _applied_decoder)
-        position = Position.parse(question.position)
-        await self._freshness.ready(position.partition, position, time.monotonic() + _waited(question.wait_s))
+        question = decoded(body, _applied_decoder)
+        place = Position.parse(question.position)
+        await self._freshness.ready(place.partition, place, time.monotonic() + waited(question.wait_s))
         return None
 
     async def _operations(self, path: str, send: Send) -> None:
@@ -108,7 +104,7 @@ class InternalApplication:
             }
             await _send(send, 200 if ready else 503, b"application/json", json.dumps(state).encode())
         elif path == "/metrics":
-            await _send(send, 200, metrics.CONTENT_TYPE, metrics.text(self._tables, self.role))
+            await _send(send, 200, metrics.CONTENT_TYPE, metrics.text(self._tables, self.role, self.more))
         else:
             await _send(send, 404, b"text/plain", b"no such path\n")
 
@@ -124,7 +120,7 @@ class InternalApplication:
 
 
 class OwnerApplication(InternalApplication):
-    """Of a projector: sessions, listings, events."""
+    """Of a projector: sessions, listings, events; Runs and checkpoints (`run_questions`)."""
 
     def __init__(self, token: str, reads: Reads, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
         super().__init__(token, freshness, tables, joined)
@@ -134,45 +130,46 @@ class OwnerApplication(InternalApplication):
             PREFIX + "sessions": self._sessions,
             PREFIX + "events": self._events,
         }
+        self._questions |= {PREFIX + name: answer for name, answer in RunQuestions(reads).answers.items()}
 
     async def _session(self, body: bytes, receive: Receive) -> object:
-        question = _decoded(body, _session_decoder)
+        question = decoded(body, _session_decoder)
         return await self._reads.session(
             question.workspace_id,
             question.session_id,
             subject_id=question.subject_id,
-            position=_position(question.position),
-            wait_s=_waited(question.wait_s),
+            position=position(question.position),
+            wait_s=waited(question.wait_s),
         )
 
     async def _sessions(self, body: bytes, receive: Receive) -> object:
-        question = _decoded(body, _sessions_decoder)
+        question = decoded(body, _sessions_decoder)
         return await self._reads.sessions(
             question.workspace_id,
             question.subject_id,
             partitions=question.partitions,
             cursor=question.cursor,
-            limit=_bounded("limit", question.limit, 1, _LIMIT_MAX),
-            position=_position(question.position),
-            wait_s=_waited(question.wait_s),
+            limit=bounded("limit", question.limit, 1, LIMIT_MAX),
+            position=position(question.position),
+            wait_s=waited(question.wait_s),
         )
 
     async def _events(self, body: bytes, receive: Receive) -> object:
-        question = _decoded(body, _events_decoder)
-        follow_s = _waited(question.follow_s)
+        question = decoded(body, _events_decoder)
+        follow_s = waited(question.follow_s)
         page = self._reads.events(
             question.workspace_id,
             question.session_id,
             subject_id=question.subject_id,
-            after=_bounded("after", question.after, 0, 2**62),
-            limit=_bounded("limit", question.limit, 1, _LIMIT_MAX),
-            max_bytes=_bounded("max_bytes", question.max_bytes, 1, _PAGE_BYTES_MAX),
+            after=bounded("after", question.after, 0, 2**62),
+            limit=bounded("limit", question.limit, 1, LIMIT_MAX),
+            max_bytes=bounded("max_bytes", question.max_bytes, 1, _PAGE_BYTES_MAX),
             follow_s=follow_s,
-            position=_position(question.position),
-            wait_s=_waited(question.wait_s),
+            position=position(question.position),
+            wait_s=waited(question.wait_s),
             at_end=question.at_end,
         )
-        return await (page if follow_s == 0 else _while_asked(page, receive))
+        return await (page if follow_s == 0 else while_asked(page, receive))
 
 
 class GraphApplication(InternalApplication):
@@ -186,17 +183,17 @@ class GraphApplication(InternalApplication):
         self._questions[PREFIX + "graph"] = self._graph
 
     async def _graph(self, body: bytes, receive: Receive) -> object:
-        question = _decoded(body, _graph_decoder)
+        question = decoded(body, _graph_decoder)
         return await self._reads.graph(
             question.workspace_id,
             question.session_id,
             subject_id=question.subject_id,
             node_id=question.node_id,
-            depth=_bounded("depth", question.depth, 0, _DEPTH_MAX),
-            nodes_max=_bounded("nodes_max", question.nodes_max, 1, _ITEMS_MAX),
-            items_max=_bounded("items_max", question.items_max, 1, _ITEMS_MAX),
-            position=_position(question.position),
-            wait_s=_waited(question.wait_s),
+            depth=bounded("depth", question.depth, 0, _DEPTH_MAX),
+            nodes_max=bounded("nodes_max", question.nodes_max, 1, _ITEMS_MAX),
+            items_max=bounded("items_max", question.items_max, 1, _ITEMS_MAX),
+            position=position(question.position),
+            wait_s=waited(question.wait_s),
         )
 
 
@@ -205,38 +202,6 @@ _sessions_decoder = msgspec.msgpack.Decoder(SessionsQuestion)
 _events_decoder = msgspec.msgpack.Decoder(EventsQuestion)
 _applied_decoder = msgspec.msgpack.Decoder(AppliedQuestion)
 _graph_decoder = msgspec.msgpack.Decoder(GraphQuestion)
-
-
-def _decoded(body: bytes, decoder: "msgspec.msgpack.Decoder[Question]") -> Question:
-    try:
-        return decoder.decode(body)
-    except msgspec.MsgspecError as error:
-        raise Invalid(f"question: {error}", code="request.malformed") from error
-
-
-def _position(text: str | None) -> Position | None:
-    return None if text is None else Position.parse(text)
-
-
-def _bounded(name: str, value: int, least: int, most: int) -> int:
-    if not least <= value <= most:
-        raise Invalid(f"{name}: {least} to {most}", code="request.malformed")
-    return value
-
-
-def _waited(seconds: float) -> float:
-    return min(max(seconds, 0.0), _WAIT_S_MAX)
-
-
-async def _while_asked(answer: Coroutine[None, None, Answer], receive: Receive) -> Answer | None:
-    """Gives up once nobody waits for the answer any more, so that followers who left do not count as waiting."""
-    answering, leaving = asyncio.create_task(answer), asyncio.ensure_future(receive())
-    try:
-        await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return await answering if answering.done() else None
-    finally:
-        answering.cancel()
-        leaving.cancel()
 
 
 async def _body(receive: Receive) -> bytes:

@@ -1,10 +1,17 @@
 """Questions and refusals between gateways and owners: msgpack maps, POST /internal/v1/<question>.
 
-    session   SessionQuestion  -> SessionRow
-    sessions  SessionsQuestion -> SessionsPage
-    events    EventsQuestion   -> EventsPage
-    applied   AppliedQuestion  -> nil
-    graph     GraphQuestion    -> GraphPage         (of the owners of graphs, which answer this and `applied`)
+    session      SessionQuestion     -> SessionRow
+    sessions     SessionsQuestion    -> SessionsPage
+    events       EventsQuestion      -> EventsPage
+    event        EventQuestion       -> an event's raw value
+    event_named  EventNamedQuestion  -> a sequence
+    checkpoints  CheckpointsQuestion -> CheckpointsPage
+    checkpoint   ItemQuestion        -> CheckpointRow
+    run          ItemQuestion        -> RunRow
+    claimable    ClaimableQuestion   -> RunRow, any number of them
+    claimed      ClaimedQuestion     -> RunRow, any number of them
+    applied      AppliedQuestion     -> nil
+    graph        GraphQuestion       -> GraphPage         (of the owners of graphs, which answer this and `applied`)
 
 A refusal is a `Refusal` under the status that `STATUSES` has for its class.
 """
@@ -65,6 +72,72 @@ class EventsQuestion(Struct, frozen=True):
     wait_s: float
     subject_id: str | None = None
     at_end: bool = False
+
+
+class EventQuestion(Struct, frozen=True):
+    """Else as `SessionQuestion`."""
+
+    workspace_id: str
+    session_id: str
+    sequence: int
+    position: str | None
+    wait_s: float
+    subject_id: str | None = None
+
+
+class EventNamedQuestion(Struct, frozen=True):
+    """`hint`: a sequence to look at first. Else as `SessionQuestion`."""
+
+    workspace_id: str
+    session_id: str
+    event_id: str
+    hint: int | None
+    position: str | None
+    wait_s: float
+    subject_id: str | None = None
+
+
+class CheckpointsQuestion(Struct, frozen=True):
+    """Else as `SessionQuestion`."""
+
+    workspace_id: str
+    session_id: str
+    cursor: str | None
+    limit: int
+    position: str | None
+    wait_s: float
+    subject_id: str | None = None
+
+
+class ItemQuestion(Struct, frozen=True):
+    """One thing of a session, by its id. Else as `SessionQuestion`."""
+
+    workspace_id: str
+    session_id: str
+    item_id: str
+    position: str | None
+    wait_s: float
+    subject_id: str | None = None
+
+
+class ClaimableQuestion(Struct, frozen=True):
+    """`partitions`: as `SessionsQuestion` has them. `follow_s`: how long to wait for a Run where there is none."""
+
+    workspace_id: str
+    subject_id: str | None
+    lanes: tuple[str, ...]
+    partitions: tuple[int, ...]
+    limit: int
+    follow_s: float
+    wait_s: float
+
+
+class ClaimedQuestion(Struct, frozen=True):
+    workspace_id: str
+    subject_id: str | None
+    claim_digest: str
+    partitions: tuple[int, ...]
+    wait_s: float
 
 
 class AppliedQuestion(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """The owner's numbers for Prometheus, taken from the tables when asked: positions and counts by partition."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -36,7 +36,9 @@ class _Owned(Collector):
         yield from (lag, serving, position, unreadable)
 
 
-def text(tables: Tables, role: str) -> bytes:
+def text(tables: Tables, role: str, more: Sequence[Collector] = ()) -> bytes:
+    """`more`: what the role counts besides."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Owned(tables, role))
+    for collector in (_Owned(tables, role), *more):
+        registry.register(collector)
     return generate_latest(registry)

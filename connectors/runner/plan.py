@@ -18,7 +18,7 @@ from connectors.runner import tools
 from connectors.runner.crash import Phase
 from connectors.runner.tools import Action, FileWrite
 from connectors.sources import claude_records as read
-from connectors.sources.bodies import EventBody, Place, Ref, encode_body, software_name
+from connectors.sources.bodies import EventBody, Place, Ref, Scalar, encode_body, software_name
 from connectors.sources.claude_records import Json
 from connectors.sources.files import SourceFile
 from connectors.sources.records import LineSplitter, Record, read_record, read_tail
@@ -118,6 +118,16 @@ def points(step: Step) -> tuple[Phase, ...]:
     return (Phase.BEGUN, *asked, Phase.DISPATCHED, Phase.SENT, Phase.SETTLED)
 
 
+def writes_of(source: Json) -> tuple[FileWrite, ...]:
+    """What the calls of a record write, in order."""
+    cwd = read.text(source.get("cwd")) or ""
+    found = [
+        tools.file_write(read.text(block.get("name")) or "", read.mapping(block.get("input")), cwd)
+        for block in _blocks(source, "assistant", "tool_use")
+    ]
+    return tuple([write for write in found if write is not None])
+
+
 class _Cutter:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -134,10 +144,8 @@ class _Cutter:
         if read.is_prompt(source):
             yield Pause(index=self._index)
         called = [(self._calls.called(read.text(block.get("id")) or ""), block) for block in _blocks(source, "assistant", "tool_use")]
-        cwd = read.text(source.get("cwd")) or ""
         named = [(call_id, read.text(block.get("name")) or "", read.mapping(block.get("input"))) for call_id, block in called]
-        writes = [write for _, name, given in named if (write := tools.file_write(name, given, cwd)) is not None]
-        yield Say(index=self._index, record=record.index, lines=self._lines(record, source, called), writes=tuple(writes))
+        yield Say(index=self._index, record=record.index, lines=self._lines(record, source, called), writes=writes_of(source))
         for call_id, name, given in named:
             action = tools.action(call_id, name, given)
             if action is not None:
@@ -148,7 +156,7 @@ class _Cutter:
 
     def _lines(self, record: Record, source: Json, called: list[tuple[str, Json]]) -> tuple[bytes, ...]:
         place = Place(run_id=self._run_id)
-        message = {
+        message: dict[str, Scalar | None] = {
             "role": read.role(source), "model": read.model(source), **read.usage(source), "source_kind": SOURCE_KIND,
             "source_record_kind": read.record_kind(source), "source_index": record.index, "source_digest": record.digest,
         }  # fmt: skip

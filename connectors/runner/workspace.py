@@ -11,11 +11,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from msgspec import Struct
+
 from connectors.runner.tools import FileWrite
 from streams.custody.compressed_files import compressing, decompressing
 
 BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 _PIECE_BYTES: Final = 1 << 20
+_STEPS: Final = "SESSIONSTREAMS.steps"
+_RUN: Final = "SESSIONSTREAMS.run"
+
+
+class Kept(Struct, frozen=True):
+    """Of which Run, and after how many of its steps, the files are."""
+
+    run_id: str
+    steps: int
 
 
 class SnapshotUnusable(Exception):
@@ -46,9 +57,12 @@ class Workspace:
         beside.write_bytes(write.applied_to(before).encode(errors="surrogateescape"))
         beside.replace(file)
 
-    def snapshot(self, into: BinaryIO) -> None:
-        """Streams; holds no file whole."""
-        with compressing(into) as compressed, tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+    def snapshot(self, into: BinaryIO, kept: Kept) -> None:
+        """Streams; holds no file whole. `kept` travels with the bytes, so that neither is taken for what belongs to another."""
+        headers = {_STEPS: str(kept.steps), _RUN: kept.run_id}
+        with compressing(into) as compressed, tarfile.open(
+            fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, pax_headers=headers
+        ) as archive:
             for path in sorted(self.path.rglob("*")):
                 name = path.relative_to(self.path).as_posix()
                 if path.is_dir():
@@ -57,13 +71,14 @@ class Workspace:
                     with path.open("rb") as file:
                         archive.addfile(_member(name, tarfile.REGTYPE, path.stat().st_size), file)
 
-    def restore(self, snapshot: BinaryIO, *, bytes_max: int = BYTES_MAX) -> None:
+    def restore(self, snapshot: BinaryIO, *, bytes_max: int = BYTES_MAX) -> Kept:
         """Into a fresh workspace. Raises `SnapshotUnusable`; what is half restored is removed."""
         try:
             with tarfile.open(fileobj=_Reader(decompressing(snapshot, bytes_max)), mode="r|") as archive:
                 for member in archive:
                     self._restore(archive, member)
-        except (tarfile.TarError, ValueError, EOFError) as error:
+                return Kept(archive.pax_headers[_RUN], int(archive.pax_headers[_STEPS]))
+        except (tarfile.TarError, KeyError, ValueError, EOFError) as error:
             shutil.rmtree(self.path)
             self.path.mkdir()
             raise SnapshotUnusable(str(error)) from error

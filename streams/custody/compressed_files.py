@@ -15,11 +15,11 @@ _WINDOW_BYTES_MAX: Final = 8 * 1024 * 1024
 def compressing(file: BinaryIO) -> Iterator[BinaryIO]:
     """What is written comes out as one frame in `file`, whole when the block ends. `file` stays open."""
     with zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file, closefd=False) as writer:
-        yield writer  # type: ignore[misc]
+        yield writer
 
 
 def decompressing(file: BinaryIO, bytes_max: int) -> Iterator[bytes]:
-    """The pieces of what was compressed. Raises ValueError where it is no frame, is cut, or holds more than `bytes_max`."""
+    """The pieces of what was compressed, none empty. Raises ValueError where it is no frame, is cut, or holds more than `bytes_max`."""
     whole = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).decompressobj()
     total = 0
     try:
@@ -30,7 +30,8 @@ def decompressing(file: BinaryIO, bytes_max: int) -> Iterator[bytes]:
                 total += len(piece)
                 if total > bytes_max:
                     raise ValueError(f"more than {bytes_max} bytes")
-                yield piece
+                if piece:
+                    yield piece
     except zstandard.ZstdError as error:
         raise ValueError("no zstd frame") from error
     if not whole.eof:

@@ -127,6 +127,11 @@ def waiting_at(prefix: bytes, key: bytes) -> tuple[int, bytes]:
     return int.from_bytes(rest[:_TIME_BYTES], "big"), _ROW + rest[_TIME_BYTES:]
 
 
+def session_of(key: bytes) -> str:
+    """The session in the key of a row."""
+    return key[len(_ROW) : key.rindex(b"/")].decode()
+
+
 def held_at(prefix: bytes, key: bytes) -> bytes:
     """The key of the row of the Run that a row of `claim_prefix` names."""
     return _ROW + key[len(prefix) :]

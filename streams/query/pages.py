@@ -6,6 +6,7 @@ import binascii
 from msgspec import Struct
 
 from streams.errors import Invalid
+from streams.projections.checkpoints import CheckpointRow
 from streams.projections.sessions import SessionRow
 from streams.session.ids import is_id
 
@@ -43,6 +44,22 @@ class SessionsPage(Struct, frozen=True):
 
     sessions: tuple[SessionRow, ...]
     cursor: str | None
+
+
+class CheckpointsPage(Struct, frozen=True):
+    """Newest first. `cursor`: what continues behind the last one; None at the end."""
+
+    checkpoints: tuple[CheckpointRow, ...]
+    cursor: str | None
+
+
+def checkpoints_before(cursor: str | None) -> int | None:
+    """The sequence of the event that told of the last checkpoint of the page before. Raises `Invalid` (request.malformed)."""
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= 18):
+        raise Invalid("cursor: not one of ours", code="request.malformed")
+    return int(cursor)
 
 
 class ListingCursor(Struct, frozen=True, order=True):

@@ -6,20 +6,29 @@
 - Pages are bounded by count and by bytes; one event, however large, always fits.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from typing import Final
 
+from schemas.codec import HEADER_BYTES
 from streams.errors import Invalid, NotFound
 from streams.log.partitioner import partition_of
-from streams.projections.sessions import SessionRow, decode_row, listed, listing_key, listing_prefix, row_key
+from streams.projections import checkpoints, runs
+from streams.projections.checkpoints import CheckpointRow
+from streams.projections.runs import RunRow
+from streams.projections.sessions import OPEN, SessionRow, decode_row, listed, listing_key, listing_prefix, row_key
 from streams.projections.tables import OwnedTable, Tables
 from streams.projections.transcript import Marker, event_key, events_prefix, markers, sequence_of
-from streams.query.pages import EventsPage, Gap, ListingCursor, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, Gap, ListingCursor, SessionsPage, checkpoints_before
 
 MISSING: Final = "sequence.missing"
 """The reason of a gap that no record accounts for."""
+
+_LOOKED_AT_MAX: Final = 10_000
+"""Places of a lane that one question looks at: more than it asks for where sessions have closed whose Runs are still taken out."""
+_SLICE_EVENTS: Final = 500
+_SLICE_BYTES: Final = 1 << 20
 
 
 class ReadModel:
@@ -61,10 +70,8 @@ class ReadModel:
         self, workspace_id: str, subject_id: str | None, *, partitions: Collection[int], cursor: ListingCursor | None, limit: int
     ) -> SessionsPage:
         """Sessions that lie in `partitions`, newest first, from behind `cursor`. Raises as `session`, or `Invalid`."""
-        if not all(0 <= partition < self._partitions for partition in partitions):
-            raise Invalid("partitions: out of range", code="request.malformed")
         with ExitStack() as reading:
-            tables = [reading.enter_context(self._tables.reading(partition)) for partition in partitions]
+            tables = [reading.enter_context(self._tables.reading(partition)) for partition in self._checked(partitions)]
             places = sorted(
                 (place for table in tables for place in _listed(table, workspace_id, subject_id, cursor, limit + 1)),
                 key=lambda place: place[0],
@@ -73,6 +80,135 @@ class ReadModel:
             values = [table.store.get(row_key(place.session_id)) for place, table in places[:limit]]
         rows = tuple(decode_row(value) for value in values if value is not None)
         return SessionsPage(rows, str(places[limit - 1][0]) if len(places) > limit else None)
+
+    # -- single events --------------------------------------------------------------------------------------------------
+
+    def event(self, workspace_id: str, session_id: str, sequence: int, subject_id: str | None = None) -> bytes:
+        """The raw value of one event. Raises as `session`; `NotFound` also where it cannot be shown."""
+        with self._tables.reading(self.partition(session_id)) as table:
+            _row(table, workspace_id, session_id, subject_id)
+            value = table.store.get(event_key(session_id, sequence))
+        if value is None:
+            raise NotFound(f"session {session_id} has no event {sequence}")
+        return value
+
+    def named_event(
+        self, workspace_id: str, session_id: str, event_id: str, subject_id: str | None = None, *, through: int | None = None
+    ) -> tuple[int | None, int]:
+        """Looks for an event among the last few up to `through` (default: the session's end), without decoding them.
+
+        Its sequence, or None; and the `through` of what was not looked at yet, 0 at the session's beginning. Raises as `session`.
+        """
+        sought = chr(2 * len(event_id)).encode() + event_id.encode()
+        with self._tables.reading(self.partition(session_id)) as table:
+            row = _row(table, workspace_id, session_id, subject_id)
+            last = row.sequence if through is None else min(through, row.sequence)
+            looked_bytes = 0
+            with table.store.scan(events_prefix(session_id), start=event_key(session_id, last), reverse=True) as pairs:
+                for count, (key, value) in enumerate(pairs, 1):
+                    sequence = sequence_of(key)
+                    if value.startswith(sought, HEADER_BYTES):
+                        return sequence, sequence - 1
+                    looked_bytes += len(value)
+                    if count == _SLICE_EVENTS or looked_bytes > _SLICE_BYTES:
+                        return None, sequence - 1
+        return None, 0
+
+    # -- checkpoints and Runs -------------------------------------------------------------------------------------------
+
+    def checkpoints(
+        self, workspace_id: str, session_id: str, subject_id: str | None = None, *, cursor: str | None, limit: int
+    ) -> CheckpointsPage:
+        """Newest first, from behind `cursor`. Raises as `session`, or `Invalid`."""
+        before = checkpoints_before(cursor)
+        start = None if before is None else checkpoints.listed_key(session_id, before)
+        with self._tables.reading(self.partition(session_id)) as table:
+            _row(table, workspace_id, session_id, subject_id)
+            with table.store.scan(checkpoints.checkpoints_prefix(session_id), start=start, reverse=True) as pairs:
+                behind = (value for key, value in pairs if key != start)
+                rows = [checkpoints.decode_checkpoint(value) for value in islice(behind, limit + 1)]
+        return CheckpointsPage(tuple(rows[:limit]), str(rows[limit - 1].sequence) if len(rows) > limit else None)
+
+    def checkpoint(self, workspace_id: str, session_id: str, checkpoint_id: str, subject_id: str | None = None) -> CheckpointRow:
+        """Raises as `session`."""
+        with self._tables.reading(self.partition(session_id)) as table:
+            _row(table, workspace_id, session_id, subject_id)
+            value = table.store.get(checkpoints.checkpoint_key(session_id, checkpoint_id))
+        if value is None:
+            raise NotFound(f"session {session_id} has no checkpoint {checkpoint_id}")
+        return checkpoints.decode_checkpoint(value)
+
+    def run(self, workspace_id: str, session_id: str, run_id: str, subject_id: str | None = None) -> RunRow:
+        """Raises as `session`."""
+        with self._tables.reading(self.partition(session_id)) as table:
+            _row(table, workspace_id, session_id, subject_id)
+            value = table.store.get(runs.run_key(session_id, run_id))
+        if value is None:
+            raise NotFound(f"session {session_id} has no run {run_id}")
+        return runs.decode_run(value)
+
+    def claimable(
+        self, workspace_id: str, lanes: Collection[str], subject_id: str | None, *, partitions: Collection[int], limit: int
+    ) -> tuple[RunRow, ...]:
+        """Runs of the lanes that may be claimed, oldest first. Raises as `session`, or `Invalid`."""
+        found: list[tuple[int, RunRow]] = []
+        for partition in self._checked(partitions):
+            with self._tables.reading(partition) as table:
+                for lane in lanes:
+                    found += _waiting(table, runs.lane_prefix(workspace_id, subject_id, lane), limit)
+        found.sort(key=lambda each: (each[0], each[1].run_id))
+        return tuple([row for _, row in found[:limit]])
+
+    def claimed(self, workspace_id: str, claim_digest: str, subject_id: str | None, *, partitions: Collection[int]) -> tuple[RunRow, ...]:
+        """Runs of open sessions whose live attempt has this digest: at most one, but for claims that were sent at the same time.
+
+        Raises as `session`, or `Invalid`.
+        """
+        prefix, found = runs.claim_prefix(workspace_id, claim_digest), []
+        for partition in self._checked(partitions):
+            with self._tables.reading(partition) as table:
+                is_open = _open_sessions(table)
+                with table.store.scan(prefix) as pairs:
+                    keys = [runs.held_at(prefix, key) for key, _ in islice(pairs, _LOOKED_AT_MAX)]
+                rows = [runs.decode_run(value) for value in table.store.get_many(keys) if value is not None]
+                found += [row for row in rows if row.is_held and subject_id in (None, row.subject_id) and is_open(row.session_id)]
+        return tuple(found)
+
+    def _checked(self, partitions: Collection[int]) -> Collection[int]:
+        if not all(0 <= partition < self._partitions for partition in partitions):
+            raise Invalid("partitions: out of range", code="request.malformed")
+        return partitions
+
+
+def _waiting(table: OwnedTable, prefix: bytes, limit: int) -> list[tuple[int, RunRow]]:
+    """When they were accepted, and the Runs: the oldest of one lane. What was read may have changed meanwhile."""
+    is_open, found = _open_sessions(table), []
+    with table.store.scan(prefix) as pairs:
+        places = (runs.waiting_at(prefix, key) for key, _ in islice(pairs, _LOOKED_AT_MAX))
+        for accepted_at, key in places:
+            if not is_open(runs.session_of(key)):
+                continue
+            value = table.store.get(key)
+            row = None if value is None else runs.decode_run(value)
+            if row is not None and row.may_be_claimed:
+                found.append((accepted_at, row))
+                if len(found) == limit:
+                    break
+    return found
+
+
+def _open_sessions(table: OwnedTable) -> Callable[[str], bool]:
+    """Whether a session is open; each is looked up once."""
+    known: dict[str, bool] = {}
+
+    def is_open(session_id: str) -> bool:
+        found = known.get(session_id)
+        if found is None:
+            value = table.store.get(row_key(session_id))
+            found = known[session_id] = value is not None and decode_row(value).status == OPEN
+        return found
+
+    return is_open
 
 
 def _events(table: OwnedTable, row: SessionRow, after: int, limit: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:

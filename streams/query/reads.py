@@ -6,13 +6,19 @@ another gateway created a moment ago is there.
 
 import asyncio
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
-from streams.errors import NotFound
+from streams.errors import NotFound, Overloaded
 from streams.log.position import Position
+from streams.projections.checkpoints import CheckpointRow
+from streams.projections.runs import RunRow, lane_name
 from streams.projections.sessions import SessionRow
 from streams.query.freshness import Freshness
-from streams.query.pages import EventsPage, ListingCursor, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, ListingCursor, SessionsPage
 from streams.query.queries import ReadModel
+
+T = TypeVar("T")
 
 
 class Reads:
@@ -26,14 +32,18 @@ class Reads:
         self, workspace_id: str, session_id: str, *, subject_id: str | None = None, position: Position | None = None, wait_s: float
     ) -> SessionRow:
         """Raises `NotFound`, `Invalid` (position), `NotOwner`, `ProjectionBehind`, `Overloaded`, `BrokerUnavailable`."""
+        return await self._read(session_id, position, wait_s, lambda: self._model.session(workspace_id, session_id, subject_id))
+
+    async def _read(self, session_id: str, position: Position | None, wait_s: float, read: Callable[[], T]) -> T:
+        """Reads what belongs to a session, and once more from a table at the log's end before it is said to be missing."""
         deadline_s = time.monotonic() + wait_s
         partition = self._model.partition(session_id)
         await self._freshness.ready(partition, position, deadline_s)
         try:
-            return self._model.session(workspace_id, session_id, subject_id)
+            return read()
         except NotFound:
             await self._freshness.at_end(partition, deadline_s)
-            return self._model.session(workspace_id, session_id, subject_id)
+            return read()
 
     async def events(
         self,
@@ -94,3 +104,100 @@ class Reads:
             await self._freshness.ready(partition, position if here else None, deadline_s)
         place = None if cursor is None else ListingCursor.parse(cursor)
         return self._model.sessions(workspace_id, subject_id, partitions=partitions, cursor=place, limit=limit)
+
+    async def event(
+        self, workspace_id: str, session_id: str, sequence: int, *,
+        subject_id: str | None = None, position: Position | None = None, wait_s: float,
+    ) -> bytes:  # fmt: skip
+        """The raw value of one event. Raises as `session`."""
+        return await self._read(session_id, position, wait_s, lambda: self._model.event(workspace_id, session_id, sequence, subject_id))
+
+    async def event_named(
+        self, workspace_id: str, session_id: str, event_id: str, *, hint: int | None = None,
+        subject_id: str | None = None, position: Position | None = None, wait_s: float,
+    ) -> int:  # fmt: skip
+        """The sequence of an event: that of `hint` where it is there, else looked for from the session's end backwards, a slice at a
+        time, between which others are answered.
+
+        Raises as `session`; `Overloaded` where the session is too long to be looked through within `wait_s`.
+        """
+        deadline_s = time.monotonic() + wait_s
+
+        def look(through: int | None) -> tuple[int | None, int]:
+            return self._model.named_event(workspace_id, session_id, event_id, subject_id, through=through)
+
+        found, left = await self._read(session_id, position, wait_s, lambda: look(hint))
+        if found is None:
+            # What the log holds by now may be what is looked for.
+            await self._freshness.at_end(self._model.partition(session_id), deadline_s)
+            found, left = look(None)
+        while found is None and left:
+            if time.monotonic() > deadline_s:
+                raise Overloaded(f"session {session_id} is too long to look for {event_id} without its sequence", retry_after_s=1)
+            await asyncio.sleep(0)
+            found, left = look(left)
+        if found is None:
+            raise NotFound(f"session {session_id} has no event {event_id}")
+        return found
+
+    async def checkpoints(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, cursor: str | None, limit: int,
+        position: Position | None = None, wait_s: float,
+    ) -> CheckpointsPage:  # fmt: skip
+        """Newest first. Raises as `session`."""
+
+        def page() -> CheckpointsPage:
+            return self._model.checkpoints(workspace_id, session_id, subject_id, cursor=cursor, limit=limit)
+
+        return await self._read(session_id, position, wait_s, page)
+
+    async def checkpoint(
+        self, workspace_id: str, session_id: str, checkpoint_id: str, *,
+        subject_id: str | None = None, position: Position | None = None, wait_s: float,
+    ) -> CheckpointRow:  # fmt: skip
+        """Raises as `session`."""
+        return await self._read(
+            session_id, position, wait_s, lambda: self._model.checkpoint(workspace_id, session_id, checkpoint_id, subject_id)
+        )
+
+    async def run(
+        self, workspace_id: str, session_id: str, run_id: str, *,
+        subject_id: str | None = None, position: Position | None = None, wait_s: float,
+    ) -> RunRow:  # fmt: skip
+        """Raises as `session`."""
+        return await self._read(session_id, position, wait_s, lambda: self._model.run(workspace_id, session_id, run_id, subject_id))
+
+    async def claimable(
+        self, workspace_id: str, lanes: tuple[str, ...], subject_id: str | None, *,
+        partitions: tuple[int, ...], limit: int, follow_s: float = 0.0, wait_s: float,
+    ) -> tuple[RunRow, ...]:  # fmt: skip
+        """Runs of the lanes that may be claimed, oldest first; where there are none, waits up to `follow_s` for one.
+
+        Another worker may claim any of them before the asker does: the authority decides. Raises as `sessions`.
+        """
+        deadline_s = time.monotonic() + wait_s
+        for partition in partitions:
+            await self._freshness.ready(partition, None, deadline_s)
+
+        def found() -> tuple[RunRow, ...]:
+            return self._model.claimable(workspace_id, lanes, subject_id, partitions=partitions, limit=limit)
+
+        rows, until_s = found(), time.monotonic() + follow_s
+        while not rows and (left_s := until_s - time.monotonic()) > 0:
+            with self._freshness.next_of(partitions, [lane_name(workspace_id, lane) for lane in lanes]) as new:
+                rows = found()
+                if not rows:
+                    await asyncio.wait([new], timeout=left_s)
+                    rows = found()
+        return rows
+
+    async def claimed(
+        self, workspace_id: str, claim_digest: str, subject_id: str | None, *, partitions: tuple[int, ...], wait_s: float
+    ) -> tuple[RunRow, ...]:
+        """Runs whose live attempt has this digest, from tables that hold all that the log held when this was asked. Raises as
+        `sessions`."""
+        deadline_s = time.monotonic() + wait_s
+        for partition in partitions:
+            await self._freshness.ready(partition, None, deadline_s)
+        await self._freshness.all_at_end(partitions, deadline_s)
+        return self._model.claimed(workspace_id, claim_digest, subject_id, partitions=partitions)

@@ -19,12 +19,14 @@ _TAG_INFO: Final = b"session-streams/upload/v1"
 
 
 class Receipt(Struct, frozen=True):
-    """`bytes` of plaintext; `digest` is sha256:<hex> of the sealed bytes; `plaintext_tag` tells a repeat from another upload."""
+    """`bytes` of plaintext; `digest` is sha256:<hex> of the sealed bytes; `plaintext_tag` tells a repeat from another upload; `made_at`
+    in microseconds since the epoch."""
 
     secret_id: str
     bytes: int
     digest: str
     plaintext_tag: str
+    made_at: int
 
 
 def plaintext_tag(secret: bytes, plaintext_sha256: bytes) -> str:

@@ -22,6 +22,7 @@ import structlog
 from msgspec import Struct
 
 from streams.blobs import BlobStore
+from streams.clock import now_us
 from streams.custody.keyring import Keyring
 from streams.custody.sealed_stream import CHUNK_BYTES, StreamOpener, StreamPlace, StreamSealer
 from streams.custody.snapshot_secrets import SnapshotSecrets, new_secret_id
@@ -37,11 +38,13 @@ T = TypeVar("T")
 
 
 class Uploaded(Struct, frozen=True):
-    """`bytes` of plaintext; `digest` is sha256:<hex> of the sealed bytes, which anybody may know."""
+    """`bytes` of plaintext; `digest` is sha256:<hex> of the sealed bytes, which anybody may know. `made_at` (microseconds since the
+    epoch) says how long it may still be named: `sweep.is_fresh`."""
 
     upload_id: str
     bytes: int
     digest: str
+    made_at: int
 
 
 class Download(Struct, frozen=True):
@@ -86,7 +89,7 @@ class Snapshots:
         except BaseException:
             await _whole(self._undo(folder, secret_id))
             raise
-        made = Receipt(secret_id, hashed.size, sealing.digest(), plaintext_tag(secret, hashed.digest()))
+        made = Receipt(secret_id, hashed.size, sealing.digest(), plaintext_tag(secret, hashed.digest()), now_us())
         stands = await _whole(self._settled(folder, made))
         return _uploaded(folder, made) if stands == made else await self._repeated(folder, stands, hashed)
 
@@ -308,4 +311,4 @@ def _stream_place(folder: UploadFolder, secret_id: str) -> StreamPlace:
 
 
 def _uploaded(folder: UploadFolder, receipt: Receipt) -> Uploaded:
-    return Uploaded(folder.upload_id, receipt.bytes, receipt.digest)
+    return Uploaded(folder.upload_id, receipt.bytes, receipt.digest, receipt.made_at)

@@ -14,8 +14,9 @@ from typing import Final
 
 from streams.session import consequences, refusals, vocabulary
 from streams.session.commands import DRAFTLESS, Command, Kind
-from streams.session.events import SEALED, Draft
+from streams.session.events import NONE, SEALED, Draft, KeyReference
 from streams.session.folds import FOLDS, ZDR
+from streams.session.history import place_of
 from streams.session.items import Items
 from streams.session.lifecycles import CLOSED
 from streams.session.outcomes import Rejected
@@ -52,7 +53,8 @@ def decide(items: Items, command: Command, now: int, command_offset: int, took_o
         return Rejected(refusals.INVALID, "command_id, session_id")
     work = Work(items, command, now, command_offset, took_over_at)
     refused = _session(work) or _form(command)
-    if refused is None and command.kind not in DRAFTLESS:
+    # The report of a command without drafts is judged by its kind.
+    if refused is None and command.drafts:
         refused = reports.verify(work)
     refused = refused or KINDS[command.kind](work)
     return work.decision() if refused is None else refused
@@ -79,19 +81,23 @@ def _session(work: Work) -> Rejected | None:
 def _form(command: Command) -> Rejected | None:
     """Judges how many drafts the command brings, and that they are its own."""
     kind = command.kind
+    if kind is Kind.APPEND:
+        return None if command.drafts else Rejected(refusals.INVALID, "drafts: none")
     if kind in DRAFTLESS:
         return Rejected(refusals.INVALID, f"drafts: a command of kind {kind} has none") if command.drafts else None
     only = _ONLY_DRAFT.get(kind)
     if only is not None:
         one = len(command.drafts) == 1 and command.drafts[0].type == only
         return None if one and command.report is None else Rejected(refusals.INVALID, f"a {kind} is one {only}, without report")
-    if kind is Kind.CHILD and [draft.type for draft in command.drafts] not in _CHILD_DRAFTS:
+    if [draft.type for draft in command.drafts] not in _CHILD_DRAFTS:
         return Rejected(refusals.INVALID, "drafts: a child begins, and brings along at most a checkpoint")
-    return None if command.drafts else Rejected(refusals.INVALID, "drafts: none")
+    return None
 
 
 def _append(work: Work) -> Rejected | None:
     scope: tuple[str | int | None, ...] | None = None
+    under: KeyReference | None = None
+    since = until = 0
     for index, draft in enumerate(work.command.drafts):
         work.index = index
         refused = _own(work, draft)
@@ -105,7 +111,20 @@ def _append(work: Work) -> Rejected | None:
                 if refused is not None:
                     return refused
                 scope = here
-            work.append_plain(draft, index)
+            at, content = work.append_plain(draft, index), draft.content
+            if content.state == SEALED:
+                # What holds of one content holds of the next under the same keys.
+                if under is not None and content.key_reference == under and content.ciphertext is not None and content.digest is not None:
+                    until = at
+                    continue
+                refused = _content(work, draft)
+                if refused is not None:
+                    return refused
+                if under is not None:
+                    work.note(under.expiry_day, since, until)
+                under, since, until = content.key_reference, at, at
+            elif content.state != NONE:
+                work.note(place_of(content), at, at)
         else:
             scope = None
             judged = _judged(work, draft)
@@ -115,10 +134,12 @@ def _append(work: Work) -> Rejected | None:
             if judged.type == "attempt.ready" and work.reported == judged.run_id:
                 work.told = judged.run_id
             consequences.append(work, judged, index if judged is draft else AUTHORITY)
-        if draft.content.state == SEALED:
-            refused = _content(work, draft)
-            if refused is not None:
-                return refused
+            if draft.content.state == SEALED:
+                refused = _content(work, draft)
+                if refused is not None:
+                    return refused
+    if under is not None:
+        work.note(under.expiry_day, since, until)
     return None
 
 

@@ -85,7 +85,7 @@ class Work:
         """The Run whose attempt the answer tells of, as a grant, if it is still live then."""
         self.recovery: Recovery | None = None
         """What the answer tells beside the grant."""
-        self.sent: list[Command] = []
+        self.sent: tuple[Command, ...] = ()
         """To other sessions."""
         self.event_id: Callable[[int], EventId] = event_ids(command.command_id)
         self._items = items
@@ -95,7 +95,7 @@ class Work:
         self._changed: dict[ItemKey, None] = {}
         self._first = self._sequence = 0 if self.header is None else self.header.sequence
         self._moved_runs: dict[str, int] = {}
-        self._contents: dict[str, history.Span] = {}
+        self._contents: dict[str, history.Span] | None = None
         self._drafts: list[Draft] = []
         self._origins: list[int] = []
         self._made = 0
@@ -109,22 +109,30 @@ class Work:
         item = known[key] = self._items.get(kind, item_id)
         return item
 
-    def append_plain(self, draft: Draft, origin: int) -> None:
-        """Accepts a draft that changes the counters only."""
-        self._sequence += 1
+    def append_plain(self, draft: Draft, origin: int) -> int:
+        """Accepts a draft that changes the counters only, its content aside (`note`). Returns its position."""
+        self._sequence = sequence = self._sequence + 1
         if draft.run_id is not None:
-            self._moved_runs[draft.run_id] = self._sequence
-        if draft.content.state != NONE:
-            place = history.place_of(draft.content)
-            if place is not None:
-                first, _ = self._contents.get(place, (self._sequence, 0))
-                self._contents[place] = (first, self._sequence)
+            self._moved_runs[draft.run_id] = sequence
         self._drafts.append(draft)
         self._origins.append(origin)
+        return sequence
+
+    def note(self, place: str | None, first: int, last: int) -> None:
+        """Content lies at these positions, and perhaps between them (`history.place_of`); none of them before those noted last."""
+        contents = self._contents
+        if place is None:
+            return
+        if contents is None:
+            self._contents = {place: (first, last)}
+        else:
+            contents[place] = (contents.get(place, (first, last))[0], last)
 
     def append(self, draft: Draft, origin: int) -> None:
         """Accepts a draft, without what follows from it (`consequences.append`)."""
-        self.append_plain(draft, origin)
+        at = self.append_plain(draft, origin)
+        if draft.content.state != NONE:
+            self.note(history.place_of(draft.content), at, at)
         change = FOLDS[draft.type]
         if change is not None:
             self.put(change(self, draft, self._sequence, self.accepted_at))
@@ -207,16 +215,18 @@ class Work:
             if run is not None:
                 self.put(((("run", run_id), structs.replace(run, sequence=sequence)),))
         if self._drafts and self.header is not None:
+            header, contents = self.header, self._contents
+            # Nearly all content is of the day that the header names already: no history is read for it.
+            today = None if contents is None or len(contents) > 1 else contents.get(header.content_day or "")
             header = structs.replace(
-                self.header,
+                header,
                 sequence=self._sequence,
                 last_accepted_at=self.accepted_at,
                 last_command_offset=self._command_offset,
+                content_last=header.content_last if today is None else today[1],
             )
-            if self._contents:
-                self.put(history.noted(header, history_of(self), self._contents))
-            else:
-                self.put(((HEADER, header),))
+            known = contents is None or today is not None
+            self.put(((HEADER, header),) if known or contents is None else history.noted(header, history_of(self), contents))
         about = self.told or self.reported
         at = None if about is None else run_of(self, about)
         attempt = None if self.told is None else attempt_of(self, self.told)
@@ -229,7 +239,7 @@ class Work:
             accepted_at=self.accepted_at,
             grant=self._granted(attempt, at.sequence) if live and attempt is not None and at is not None else None,
             run_sequence=None if at is None else at.sequence,
-            sent=tuple(self.sent),
+            sent=self.sent,
         )
 
 

@@ -11,6 +11,7 @@ import re
 import resource
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from streams.blobs import open_blob_store
@@ -42,7 +43,7 @@ async def hoarded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def go(settings: Settings, mode: str, mib: int) -> None:
     keyring = open_local_keyring(settings.data_dir / "keyring")
-    snapshots = Snapshots(open_blob_store(settings), keyring)
+    snapshots = Snapshots(open_blob_store(settings), keyring, executor=ThreadPoolExecutor(2))
     sent, came = hashlib.sha256(), hashlib.sha256()
     pieces = made_up(None if mode == "endless" else mib, sent)
     source = hoarded(pieces) if mode == "hoard" else pieces

@@ -63,7 +63,7 @@ def claim(work: Work) -> Rejected | None:
             missing = _missing(work, run, attempt, asked, found)
             if missing:
                 detail = f"{run.run_id}: generation {attempt.generation} was ready; missing: {', '.join(missing)}"
-                return Rejected(refusals.REPLACEMENT_UNAVAILABLE, detail, missing=missing)
+                return Rejected(refusals.REPLACEMENT_UNAVAILABLE, detail, actual_run_sequence=run.sequence, missing=missing)
     if not found.complete and not asked.incomplete_ok:
         return unavailable(found)
     if attempt is not None:

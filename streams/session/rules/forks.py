@@ -57,7 +57,7 @@ def fork(work: Work) -> Rejected | None:
     consequences.append(work, structs.replace(draft, attributes=told))
     if checkpoint is not None:
         work.append(_consumed(work, draft, checkpoint, told), AUTHORITY)
-    work.sent.append(_child(work, place, told, checkpoint, child_id, depth))
+    work.sent = (_child(work, place, told, checkpoint, child_id, depth),)
     return None
 
 

@@ -60,7 +60,7 @@ class Rig:
         records, self.log.records = self.log.records, []
         applied = Fold().apply(self.table, records)
         self.table.reached(self.log.end)
-        self.freshness.advanced(self.table, applied.sessions)
+        self.freshness.advanced(self.table, applied.awaited)
 
     def apply_in(self, seconds: float) -> None:
         threading.Timer(seconds, self.apply).start()
@@ -76,7 +76,7 @@ def run(story: Callable[[Rig], Awaitable[None]], **bounds: int) -> None:
         await story(rig)
         assert rig.freshness._count == 0
         waiters = rig.freshness._waiting[0]
-        assert (waiters.count, waiters.commands, waiters.positions, waiters.sessions, waiters.leases) == (0, {}, {}, {}, set())
+        assert (waiters.count, waiters.commands, waiters.positions, waiters.names, waiters.leases) == (0, {}, {}, {}, set())
 
     asyncio.run(told())
 

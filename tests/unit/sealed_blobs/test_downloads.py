@@ -97,7 +97,9 @@ def test_another_digest_than_the_log_tells_of_is_refused_before_the_first_byte(r
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("receipt", [b"", b"{}", b"\xff", b'{"secret_id":"../x","bytes":1,"digest":"d","plaintext_tag":"t"}', b"x" * 9000])
+@pytest.mark.parametrize(
+    "receipt", [b"", b"{}", b"\xff", b'{"secret_id":"../x","bytes":1,"digest":"d","plaintext_tag":"t","made_at":1}', b"x" * 9000]
+)
 def test_a_receipt_that_says_nothing_is_told_as_such(room: Room, directory: Path, receipt: bytes) -> None:
     async def go() -> None:
         digest = await room.upload(CONTENT)

@@ -13,7 +13,9 @@ from tests.support.processes import environment
 
 def run(settings: Settings, mode: str, mib: int, mib_max: int, **variables: str) -> "subprocess.CompletedProcess[str]":
     arguments = [sys.executable, "-m", "tests.support.upload_process", str(settings.data_dir), mode, str(mib), str(mib_max)]
-    path = {"PATH": "/usr/bin:/bin", **environment(settings), **variables}
+    # Stacks of threads count too, and there would be as many as the machine has cores.
+    few = {"TOKIO_WORKER_THREADS": "2", "MALLOC_ARENA_MAX": "2"}
+    path = {"PATH": "/usr/bin:/bin", **few, **environment(settings), **variables}
     return subprocess.run(arguments, capture_output=True, text=True, env=path, check=False)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from streams.blobs import open_blob_store
+from streams.clock import now_us
 from streams.custody.keyring import SecretRef
 from streams.errors import BlobStoreUnavailable, Invalid, KeyringUnavailable, NotFound, StreamsError
 from streams.sealed_blobs import Place, Uploaded
@@ -35,7 +36,9 @@ def test_what_was_uploaded_comes_back_and_its_digest_is_that_of_the_sealed_bytes
         uploaded = await room.snapshots.upload(
             PLACE, UPLOAD, pieces(content), sha256=hashlib.sha256(content).digest(), bytes_max=max(1, size)
         )
-        assert uploaded == Uploaded(UPLOAD, size, f"sha256:{hashlib.sha256(sealed_file(directory).read_bytes()).hexdigest()}")
+        sealed = hashlib.sha256(sealed_file(directory).read_bytes()).hexdigest()
+        assert uploaded == Uploaded(UPLOAD, size, f"sha256:{sealed}", uploaded.made_at)
+        assert abs(uploaded.made_at - now_us()) < 60_000_000
         assert await room.snapshots.find(PLACE, UPLOAD) == uploaded
         assert await room.download(uploaded.digest) == content
 

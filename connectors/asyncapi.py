@@ -31,7 +31,7 @@ _SASL: Final = {
     "GSSAPI": "gssapi",
     "OAUTHBEARER": "oauth2",
 }
-_GROUPS: Final = frozenset({"authority", "projector", "graph"})
+_GROUPS: Final = frozenset({"authority", "projector", "graph", "custodian"})
 """Roles that read as a consumer group of their name; the others assign themselves every partition."""
 
 
@@ -65,9 +65,13 @@ _STATE: Final = (
 )
 _BY_KEY: Final = "murmur2 of the key"
 _CHANNELS: Final = {
-    "sessions.commands": _Channel("Commands", ("command",), f"^sess_{_HEX}$", _BY_KEY, ("gateway",), ("authority",)),
-    "sessions.events": _Channel("Accepted events", ("event",), f"^sess_{_HEX}$", _BY_KEY, ("authority",), ("projector", "graph"), True),
-    "sessions.outcomes": _Channel("Outcomes of commands", ("outcomes",), "^.+$", "that of the command", ("authority",), ("gateway",), True),
+    "sessions.commands": _Channel("Commands", ("command",), f"^sess_{_HEX}$", _BY_KEY, ("gateway", "custodian"), ("authority",)),
+    "sessions.events": _Channel(
+        "Accepted events", ("event",), f"^sess_{_HEX}$", _BY_KEY, ("authority",), ("projector", "graph", "custodian"), True
+    ),
+    "sessions.outcomes": _Channel(
+        "Outcomes of commands", ("outcomes",), "^.+$", "that of the command", ("authority",), ("gateway", "custodian"), True
+    ),
     "sessions.state": _Channel(
         "State of sessions, as the authority keeps it",
         tuple(f"state/{kind}" for kind in _STATE),
@@ -87,7 +91,13 @@ _CHANNELS: Final = {
         True,
     ),
     "sessions.timers": _Channel(
-        "What is due in sessions", (), f"^sess_{_HEX}/.+$", "that of the session's events", ("custodian",), ("custodian",), True
+        "What is due in sessions",
+        ("timer/armed", "timer/upload"),
+        f"^sess_{_HEX}/(lease|wait|upload)/.+$",
+        "that of the session's events",
+        ("custodian",),
+        ("custodian",),
+        True,
     ),
     "sessions.graph": _Channel(
         "Execution graphs",

@@ -4,6 +4,7 @@
 1  refused, not found, or a difference     5  a process could not go on; its log says why
 2  the command line is wrong             130  stopped with Ctrl-C
 3  the installation does not fit: settings, topics, Java, keys; the message says what to do
+6  a worker: another one has the Run       7  a worker: nobody can tell whether a provider acted
 """
 
 import shutil
@@ -27,6 +28,8 @@ REFUSED: Final = 1
 MISCONFIGURED: Final = 3
 UNAVAILABLE: Final = 4
 FATAL: Final = 5
+FENCED: Final = 6
+INDETERMINATE: Final = 7
 INTERRUPTED: Final = 130
 
 _PLAIN_EVERY_S: Final = 2.0

@@ -58,6 +58,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             ("authority", _authority),
             ("projector", _projector),
             ("graph-projector", _graphs),
+            ("custodian", _custodian),
         ):
             yield from _made(check, settings, examiner)
     yield from _disk(settings)
@@ -174,6 +175,15 @@ def _graphs(settings: Settings) -> Iterator[Finding]:
     if behind > _LAG_MANY:
         to_do = "see its log; another `session-streams graph-projector` shares the partitions"
         yield _warning("graph lag", f"{behind:,} events wait", to_do)
+
+
+def _custodian(settings: Settings) -> Iterator[Finding]:
+    topic = Topics(settings.topic_prefix).events
+    yield from _owned("custodian", settings, topic)
+    behind = sum(lag for lag in inspect.group_lag(settings, "custodian", topic, settings.partitions).values() if lag is not None)
+    if behind > _LAG_MANY:
+        to_do = "leases lapse late; see its log; another `session-streams custodian` shares the partitions"
+        yield _warning("custodian lag", f"{behind:,} events wait", to_do)
 
 
 def _owned(role: str, settings: Settings, topic: str, *, group: str | None = None) -> Iterator[Finding]:

@@ -23,7 +23,9 @@ from streams.errors import Invalid, Misconfigured
 _TELL_EVERY: Final = 100
 
 
-def export_to_file(client: Client, session_id: str, path: Path, *, resume: bool = False, quiet: bool = False) -> None:
+def export_to_file(
+    client: Client, session_id: str, path: Path, *, resume: bool = False, quiet: bool = False, lineage: bool = False
+) -> None:
     """Raises `Invalid` where what is to be resumed is damaged, `Misconfigured` where nothing can be written, and what the client raises."""
     part = path.with_name(path.name + ".part")
     if resume and path.exists() and not part.exists():
@@ -35,19 +37,21 @@ def export_to_file(client: Client, session_id: str, path: Path, *, resume: bool 
             if not begun.ok or not begun.good_bytes:
                 file.truncate(begun.good_bytes)
                 file.seek(begun.good_bytes)
-                _take(client, session_id, begun, file, part, quiet)
+                _take(client, session_id, begun, file, part, quiet=quiet, lineage=lineage)
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
         raise Misconfigured(f"{error.filename or part}: {error.strerror}") from error
 
 
-def export_to_stdout(client: Client, session_id: str, *, check: bool, last_hash: str | None = None) -> Verdict | None:
+def export_to_stdout(
+    client: Client, session_id: str, *, check: bool, last_hash: str | None = None, lineage: bool = False
+) -> Verdict | None:
     """Writes the export to standard output; the verdict on it where it is to be checked."""
     out = sys.stdout.buffer
-    passing = _passing(_told(client, session_id, Verdict(), quiet=False), out)
+    passing = _passing(_told(client, session_id, Verdict(), quiet=False, lineage=lineage), out)
     if check:
-        verdict = verify(passing, last_hash=last_hash)
+        verdict = verify(passing, last_hash=last_hash, lineage=lineage)
         out.flush()
         return verdict
     for _ in passing:
@@ -56,10 +60,10 @@ def export_to_stdout(client: Client, session_id: str, *, check: bool, last_hash:
     return None
 
 
-def check_file(path: str, *, last_hash: str | None = None) -> Verdict:
+def check_file(path: str, *, last_hash: str | None = None, lineage: bool = False) -> Verdict:
     """The verdict on a file (`-`: standard input), by nothing but the file. Raises `Invalid` where it cannot be read."""
     try:
-        return verify(sys.stdin.buffer if path == "-" else path, last_hash=last_hash)
+        return verify(sys.stdin.buffer if path == "-" else path, last_hash=last_hash, lineage=lineage)
     except OSError as error:
         raise Invalid(f"{path}: {error.strerror}") from error
 
@@ -90,14 +94,16 @@ def _begun(part: Path, session_id: str) -> Verdict:
     raise Invalid(f"{part}: {what}; remove it, or export without --resume")
 
 
-def _take(client: Client, session_id: str, begun: Verdict, file: BinaryIO, part: Path, quiet: bool) -> None:
+def _take(client: Client, session_id: str, begun: Verdict, file: BinaryIO, part: Path, *, quiet: bool, lineage: bool) -> None:
+    header = _header(part) if begun.good_bytes else None
     try:
-        for line in _told(client, session_id, begun, quiet=quiet, header=_header(part) if begun.good_bytes else None):
+        for line in _told(client, session_id, begun, quiet=quiet, header=header, lineage=lineage):
             file.write(line)
         file.flush()
     except (KeyboardInterrupt, SessionStreamsError):
         file.flush()
-        remark(f"{part} holds what has come; --resume goes on with it")
+        if not lineage:
+            remark(f"{part} holds what has come; --resume goes on with it")
         raise
 
 
@@ -106,15 +112,17 @@ def _header(part: Path) -> bytes:
         return file.readline()
 
 
-def _told(client: Client, session_id: str, begun: Verdict, *, quiet: bool, header: bytes | None = None) -> Iterator[bytes]:
+def _told(
+    client: Client, session_id: str, begun: Verdict, *, quiet: bool, header: bytes | None = None, lineage: bool = False
+) -> Iterator[bytes]:
     """The lines that are still to come. `header`: the one that the file has; the answer's own must say the same."""
     end = begun.end_sequence or None
-    lines = client.export(session_id, from_sequence=begun.next_sequence, end_sequence=end)
+    lines = client.export(session_id, from_sequence=begun.next_sequence, end_sequence=end, lineage=lineage)
     with progress("export", "events", quiet=quiet) as report:
         for count, line in enumerate(lines):
             if count == 0:
                 given = json.loads(line)
-                end = given["end_sequence"]
+                end = None if lineage else given["end_sequence"]
                 if header is not None:
                     if {**json.loads(header), "from_sequence": begun.next_sequence} != given:
                         raise ExportChanged(f"the service exports {session_id} otherwise than the file begins: export it anew")

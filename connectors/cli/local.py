@@ -59,6 +59,7 @@ class _Kept(Struct, frozen=True, kw_only=True):
     api_key: str
     projector_port: int
     graph_port: int = 0
+    custodian_port: int = 0
 
 
 class LocalInstallation:
@@ -94,6 +95,7 @@ class LocalInstallation:
             "authority": [],
             "projector": ["--port", str(kept.projector_port)],
             "graph-projector": ["--port", str(kept.graph_port)],
+            "custodian": ["--port", str(kept.custodian_port)],
             "gateway": ["--host", self._options.host, "--port", str(port)],
         }
         tap = self._tap_port() if self._options.taps else None
@@ -193,6 +195,7 @@ class LocalInstallation:
             api_key=(before and self._still_valid(before.api_key)) or self._new_key(workspace_id),
             projector_port=_kept_port(0 if before is None else before.projector_port),
             graph_port=_kept_port(0 if before is None else before.graph_port),
+            custodian_port=_kept_port(0 if before is None else before.custodian_port),
         )
         if kept != before:
             found.write_private(path, msgspec.json.encode(kept))
@@ -230,7 +233,7 @@ class LocalInstallation:
 
     def _groups(self) -> list[GroupOwners]:
         names = Topics(self._settings.topic_prefix)
-        groups = (("authority", names.commands), ("projector", names.events), ("graph", names.events))
+        groups = (("authority", names.commands), ("projector", names.events), ("graph", names.events), ("custodian", names.events))
         return [GroupOwners(self._settings, group, topic) for group, topic in groups]
 
     def _members(self) -> frozenset[str]:

@@ -12,7 +12,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from connectors.cli import administration, found, logs, policy, support, usage
+from connectors.cli import administration, found, logs, policy, runner, support, usage
 from connectors.cli.console import INTERRUPTED, OK, exit_code, remark
 from connectors.cli.interrupts import stop_event
 from connectors.cli.options import Broker, DataDir, Host, Json, LogFile
@@ -20,7 +20,7 @@ from streams.errors import StreamsError
 
 _EPILOG = (
     "Exit status: 0 done; 1 refused, not found, or a difference; 2 wrong command line; 3 the installation does not fit; "
-    "4 not reachable or not ready; 5 a process could not go on; 130 stopped with Ctrl-C."
+    "4 not reachable or not ready; 5 a process could not go on; 6 and 7 a runner's; 130 stopped with Ctrl-C."
 )
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command()(usage.tail)
 app.command()(usage.export)
 app.command()(usage.graph)
 app.command()(usage.ingest)
+app.command()(runner.runner)
 
 
 def main() -> None:

@@ -29,15 +29,23 @@ class ClientFailed(Exception):
 
 @contextmanager
 def _client(url: str | None, api_key: str | None, data_dir: Path | None) -> "Iterator[Client]":
-    from session_streams import ApiError, Client, ConnectionFailed, ExportChanged, RateLimited, Retries, Unavailable
+    from session_streams import Client, Retries
 
     gateway = found.gateway(url=url, api_key=api_key, data_dir=data_dir)
+    # A person waits: what is only restarting is waited for, what is away is said soon.
+    with failures_told(gateway.url), Client(gateway.url, gateway.api_key, retries=Retries(total_s=_PATIENCE_S)) as client:
+        yield client
+
+
+@contextmanager
+def failures_told(url: str) -> Iterator[None]:
+    """What the client raises within the block comes out as `ClientFailed`."""
+    from session_streams import ApiError, ConnectionFailed, ExportChanged, RateLimited, Unavailable
+
     try:
-        # A person waits: what is only restarting is waited for, what is away is said soon.
-        with Client(gateway.url, gateway.api_key, retries=Retries(total_s=_PATIENCE_S)) as client:
-            yield client
+        yield
     except ConnectionFailed as failed:
-        raise ClientFailed(f"{gateway.url} does not answer: {failed}", UNAVAILABLE) from failed
+        raise ClientFailed(f"{url} does not answer: {failed}", UNAVAILABLE) from failed
     except (RateLimited, Unavailable) as failed:
         raise ClientFailed(f"{failed.code}: {failed.detail}", UNAVAILABLE) from failed
     except ApiError as failed:
@@ -86,6 +94,7 @@ def export(
         bool, typer.Option("--verify", help="Check the export, or a file without any service. Status 1 where it fails.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what an earlier run left in FILE.part.")] = False,
+    lineage: Annotated[bool, typer.Option("--lineage", help="Of a fork: its ancestors first, each up to where it was forked.")] = False,
     last_hash: Annotated[
         str | None, typer.Option(metavar="HEX", help="The hash that a file has to end with, known from elsewhere.")
     ] = None,
@@ -100,21 +109,23 @@ def export(
     from streams.session.ids import is_id
 
     if verify and target is not None and not is_id(target, "sess"):
-        verdict = exporting.check_file(target, last_hash=last_hash)
+        verdict = exporting.check_file(target, last_hash=last_hash, lineage=lineage)
         exporting.tell(verdict, as_json=as_json)
         raise typer.Exit(OK if verdict.ok else REFUSED)
     if target is not None and not is_id(target, "sess"):
         raise typer.BadParameter("expected sess_...; a file is checked with --verify", param_hint="SESSION")
     if resume and output is None:
         raise typer.BadParameter("needs --output", param_hint="--resume")
+    if resume and lineage:
+        raise typer.BadParameter("goes on with the export of one session only", param_hint="--resume")
     checked = None
     with _client(url, api_key, data_dir) as client:
         session_id = newest_session(client).session_id if target is None else target
         if output is None:
-            checked = exporting.export_to_stdout(client, session_id, check=verify, last_hash=last_hash)
+            checked = exporting.export_to_stdout(client, session_id, check=verify, last_hash=last_hash, lineage=lineage)
         else:
-            exporting.export_to_file(client, session_id, output, resume=resume)
-            checked = exporting.check_file(str(output), last_hash=last_hash) if verify else None
+            exporting.export_to_file(client, session_id, output, resume=resume, lineage=lineage)
+            checked = exporting.check_file(str(output), last_hash=last_hash, lineage=lineage) if verify else None
     if checked is not None:
         exporting.tell(checked, as_json=as_json, aside=output is None)
         raise typer.Exit(OK if checked.ok else REFUSED)

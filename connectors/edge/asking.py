@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from msgspec import Struct
 
 from connectors.edge.compose import CommandComposer
-from connectors.edge.submit import BYTES_MAX, COMMANDS_MAX, OutcomesHandedOn, Submitter, new_reply_to
+from connectors.edge.submit import BYTES_MAX, COMMANDS_MAX, OutcomesHandedOn, Submitter
 from streams.custody.keyring import Keyring
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
-from streams.log.requests import CommandLog, OutcomeFollower
+from streams.log.requests import CommandLog, OutcomeFollower, new_reply_to
 from streams.settings import Settings
 
 

@@ -11,16 +11,17 @@ The keyring blocks: a caller on an event loop asks `needs_keyring` first, and go
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from connectors.edge.principal import Principal
 from streams.clock import now_us
 from streams.custody.cache import BoundedCache
+from streams.custody.claim_checks import LargeText
 from streams.custody.keyring import Keyring
-from streams.custody.sealing import Sealer, SealItem, content_expiry_day
+from streams.custody.sealing import CONTENT_BYTES_MAX, Sealer, SealItem, content_expiry_day
 from streams.errors import Invalid, NotPermitted, Retriable
 from streams.log.record import encode_draft
 from streams.projections.sessions import SessionRow
@@ -55,6 +56,7 @@ def facts_of_row(row: SessionRow) -> SessionFacts:
         subject_id=row.subject_id,
         policy_mode=row.policy_mode,
         content_window_days=row.content_window_days,
+        checkpoint_window_s=row.checkpoint_window_s,
     )
 
 
@@ -95,10 +97,15 @@ class Naming(Struct, frozen=True, gc=False):
 
 
 class Composed(Struct, frozen=True, gc=False):
-    """A command and the encoded bodies of its drafts, in order."""
+    """A command and the encoded bodies of its drafts, in order; `texts` are to be stored before it is sent."""
 
     command: Command
     bodies: tuple[bytes, ...]
+    texts: tuple[LargeText, ...] = ()
+
+
+def _sealed_bytes(contents: Iterable[Content]) -> int:
+    return sum([len(content.ciphertext or b"") for content in contents])
 
 
 class CommandComposer:
@@ -172,8 +179,10 @@ class CommandComposer:
         expected_sequence: int | None = None,
         lease_ms: int | None = None,
         importing: bool = False,
+        claiming: bool = False,
     ) -> Composed:
-        """The command, its content sealed and its secrets durable. `naming` is the request's, where it is at hand.
+        """The command, its content sealed and its secrets durable. `naming` is the request's, where it is at hand. Where the caller
+        can store texts (`claiming`), content that is too large for a command is claimed by it.
 
         Raises `Invalid` (also request.too_large), `ContentUnavailable` (the session or its subject is erased).
         """
@@ -181,7 +190,7 @@ class CommandComposer:
         command_id = (naming or self.naming(facts, incoming)).command_id
         identity_key = self._identity_key(facts.workspace_id)
         ids = list(map(event_ids(command_id), range(len(events))))
-        contents = self._contents(facts, ids, events, content_expiry_day(issued_at, facts.content_window_days))
+        contents, texts = self._contents(facts, ids, events, content_expiry_day(issued_at, facts.content_window_days), claiming)
         drafts = [
             Draft(
                 event_id=own_id,
@@ -218,11 +227,20 @@ class CommandComposer:
             importing=importing,
             drafts=tuple(drafts),
         )
-        return Composed(command, tuple([encode_draft(draft) for draft in drafts]))
+        return Composed(command, tuple([encode_draft(draft) for draft in drafts]), texts)
 
-    def _contents(self, facts: SessionFacts, ids: Sequence[str], events: Sequence[NewEvent], expiry_day: str) -> list[Content]:
+    def renewed(self, composed: Composed) -> Composed:
+        """The same command issued now: storing its texts took a while."""
+        issued_at = self._clock()
+        return structs.replace(
+            composed, command=structs.replace(composed.command, issued_at=issued_at, not_after=issued_at + self._timeout_us)
+        )
+
+    def _contents(
+        self, facts: SessionFacts, ids: Sequence[str], events: Sequence[NewEvent], expiry_day: str, claiming: bool
+    ) -> tuple[list[Content], tuple[LargeText, ...]]:
         if facts.policy_mode == "zdr":
-            return [NO_CONTENT if event.content is None else _OMITTED for event in events]
+            return [NO_CONTENT if event.content is None else _OMITTED for event in events], ()
         items = [
             SealItem(
                 workspace_id=facts.workspace_id,
@@ -236,13 +254,29 @@ class CommandComposer:
             if event.content is not None
         ]
         if not items:
-            return [NO_CONTENT] * len(events)
-        sealed = self._sealer.seal_many(items)
-        if sum([len(content.ciphertext or b"") for content in sealed]) > SEALED_BYTES_MAX:
+            return [NO_CONTENT] * len(events), ()
+        sealed, texts = self._claimed(items) if claiming else (self._sealer.seal_many(items), ())
+        if _sealed_bytes(sealed) > SEALED_BYTES_MAX:
             raise Invalid(f"more than {SEALED_BYTES_MAX} bytes of sealed content in one command", code="request.too_large")
         self._remember_warm(facts.session_id, expiry_day)
         rest = iter(sealed)
-        return [NO_CONTENT if event.content is None else next(rest) for event in events]
+        return [NO_CONTENT if event.content is None else next(rest) for event in events], texts
+
+    def _claimed(self, items: Sequence[SealItem]) -> tuple[list[Content], tuple[LargeText, ...]]:
+        """Sealed into the command as far as it holds them; the largest ones are claimed."""
+        small = [item for item in items if len(item.json_text) <= CONTENT_BYTES_MAX]
+        sealed = dict(zip([item.event_id for item in small], self._sealer.seal_many(small), strict=True))
+        left = _sealed_bytes(sealed.values())
+        for event_id in sorted(sealed, key=lambda each: len(sealed[each].ciphertext or b""), reverse=True):
+            if left <= SEALED_BYTES_MAX:
+                break
+            left -= len(sealed.pop(event_id).ciphertext or b"")
+        texts: list[LargeText] = []
+        for item in items:
+            if item.event_id not in sealed:
+                sealed[item.event_id], text = self._sealer.seal_claim(item)
+                texts.append(text)
+        return [sealed[item.event_id] for item in items], tuple(texts)
 
     def _remember_warm(self, session_id: str, expiry_day: str) -> None:
         # Several threads may be here; a lost entry costs one more hop to a thread, no more.

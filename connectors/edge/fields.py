@@ -71,6 +71,14 @@ ForkId = _identifier("fork")
 SnapshotId = _identifier("snap")
 AnyId = Annotated[str, Meta(pattern=rf"^({'|'.join(PREFIXES)})_[0-9a-f]{{32}}$(?!\n)", max_length=40)]
 LinkTarget = Annotated[str, Meta(pattern=rf"^(({'|'.join(PREFIXES)})_[0-9a-f]{{32}}|\$(0|[1-9][0-9]{{0,4}}))$(?!\n)", max_length=40)]
+PlaceInLineage = Annotated[
+    str,
+    Meta(
+        pattern=r"^sess_[0-9a-f]{32}:(0|[1-9][0-9]{0,17})$(?!\n)",
+        max_length=56,
+        description="A position of a session or of one of its ancestors; 0: before the first",
+    ),
+]
 NodeId = Annotated[
     str,
     Meta(

@@ -7,7 +7,6 @@ outcome that was meant for its predecessor. The outcome thread enters the loop o
 import asyncio
 import contextlib
 import itertools
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -40,11 +39,6 @@ class _Waiting(NamedTuple):
     future: "asyncio.Future[Outcome]"
     until: float
     command_id: str
-
-
-def new_reply_to(instance: str) -> str:
-    """`instance/epoch`, the epoch random at each start."""
-    return f"{instance}/{secrets.token_hex(8)}"
 
 
 class Submitter:

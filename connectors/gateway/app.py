@@ -18,6 +18,7 @@ from connectors.gateway import (
     append,
     checkpoints,
     claims,
+    conversation,
     dead_letters,
     effects,
     export,
@@ -56,7 +57,8 @@ async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> 
 
 ROUTES: Final = (
     *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
-    *claims.ROUTES, *snapshots.ROUTES, *checkpoints.ROUTES, *material.ROUTES, *forks.ROUTES,
+    *claims.ROUTES, *snapshots.ROUTES, *checkpoints.ROUTES, *material.ROUTES, *conversation.ROUTES,
+    *forks.ROUTES,
     *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
 )  # fmt: skip
 DOCUMENT: Final = msgspec.json.encode(document(ROUTES, running_release()))

@@ -264,10 +264,13 @@ class EventsQuery(Body, frozen=True):
 
 
 class ExportQuery(Body, frozen=True):
-    """An export that broke off goes on at `from_sequence` with the `end_sequence` that its header named."""
+    """An export that broke off goes on at `from_sequence` with the `end_sequence` that its header named. With `lineage`, the exports
+    of all ancestors come first, each to where it was forked; it goes on behind the position `cursor`."""
 
     from_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)] = 1
     end_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)] | None = None
+    lineage: bool = False
+    cursor: f.PlaceInLineage | None = None
 
 
 class GraphQuery(Body, frozen=True):

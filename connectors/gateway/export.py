@@ -4,13 +4,14 @@
   `end_sequence`, and gets the bytes that it would have got.
 - An export that cannot go on says so in a line; one that is cut has no trailer. Neither looks like a whole one.
 - Where the owner of the session goes, the next one is asked, for a while.
+- With `lineage` the exports of the ancestors come first, each as it would be on its own up to where it was forked.
 - Held are one page, sealed, and one piece of lines; a caller who does not read is waited for, and then given up. Content
   is opened piece by piece, under the keys and the clock of that moment.
 """
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from connectors.gateway import bodies, problems
 from connectors.gateway.answers import NDJSON
 from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
+from connectors.gateway.lineage import Stretch, lineage_of, place_in
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
 from connectors.gateway.streaming import Left, gone, send_part
@@ -71,24 +73,71 @@ async def export(gateway: Gateway, call: Call, query: bodies.ExportQuery) -> Sen
 
 
 class ExportStream:
-    """Answers with the lines of one export."""
+    """Answers with the lines of one export; with `lineage`, of one export a session, the oldest ancestor's first."""
 
     status = 200
 
     def __init__(self, gateway: Gateway, call: Call, query: bodies.ExportQuery) -> None:
         """Takes over one place among the exports."""
-        self._gateway, self._call = gateway, call
+        self._gateway, self._call, self._query = gateway, call, query
         self._session_id = call.path["session_id"]
-        self._from = self._next = query.from_sequence
-        self._end = query.end_sequence or 0
-        self._last_hash: bytes | None = None
-        self._first: EventsPage
-        self._header_is_out = False
+        self._sections: list[_Section] = []
 
     async def begin(self) -> None:
         """Everything that can be refused before the first line. Raises as a read of events does, and `Invalid`."""
+        gateway, call, query = self._gateway, self._call, self._query
+        if (query.cursor is not None and not query.lineage) or (query.lineage and query.from_sequence != 1):
+            raise Invalid("cursor: goes with lineage, and from_sequence without")
+        stretches, index, behind = [Stretch(self._session_id, None)], 0, query.from_sequence - 1
+        if query.lineage:
+            stretches = await lineage_of(gateway, call, await gateway.session(call, self._session_id))
+            if query.cursor is not None:
+                index, behind = place_in(stretches, query.cursor, "cursor")
+        for session_id, through in stretches[index:]:
+            end = (query.end_sequence or 0) if through is None else through
+            self._sections.append(_Section(gateway, call, session_id, 1 if self._sections else behind + 1, end))
+        # What is exported last is looked at first: where the session ends now is where the export will.
+        for section in dict.fromkeys((self._sections[-1], self._sections[0])):
+            await section.begin(call.position() if section is self._sections[-1] else None)
+
+    async def send(self, send: Send) -> None:
+        name = f'attachment; filename="{self._session_id}.ndjson"'
+        headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"content-disposition", name.encode())]
+        ends: list[asyncio.Task[Any]] = [asyncio.create_task(gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
+
+        async def write(data: bytes) -> None:
+            await send_part(send, data, self._gateway.limits.stall_s)
+            if ends[0].done():
+                raise Left
+
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            with suppress(Left):
+                for section in self._sections:
+                    if not await section.send(write, ends):
+                        break
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._gateway.exports.give_back()
+            for task in ends:
+                task.cancel()
+
+
+class _Section:
+    """The export of one session up to a position; 0: where it stands when this begins."""
+
+    def __init__(self, gateway: Gateway, call: Call, session_id: str, from_sequence: int, end_sequence: int) -> None:
+        self._gateway, self._call, self._session_id = gateway, call, session_id
+        self._from = self._next = from_sequence
+        self._end = end_sequence
+        self._last_hash: bytes | None = None
+        self._first: EventsPage | None = None
+        self._header_is_out = False
+
+    async def begin(self, position: Position | None) -> None:
+        """Reads the first page, and by it knows what there is."""
         # The whole session as it stands now: an export that is short because a table lags would verify all the same.
-        page = await self._page(self._next - 1, _PAGE, self._call.position(), at_end=True)
+        page = await self._page(self._next - 1, _PAGE, position, at_end=True)
         self._end = self._end or page.end_sequence
         if self._end > page.end_sequence:
             raise Invalid(f"end_sequence: the session stands at {page.end_sequence}")
@@ -101,47 +150,31 @@ class ExportStream:
             self._last_hash = None if last is None else last.hash
         self._first = page
 
-    async def send(self, send: Send) -> None:
-        name = f'attachment; filename="{self._session_id}.ndjson"'
-        headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"content-disposition", name.encode())]
-        ends: list[asyncio.Task[Any]] = [asyncio.create_task(gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            with suppress(Left):
-                await self._lines(send, ends)
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._gateway.exports.give_back()
-            for task in ends:
-                task.cancel()
-
-    async def _lines(self, send: Send, ends: list[asyncio.Task[Any]]) -> None:
-        async def write(data: bytes) -> None:
-            await send_part(send, data, self._gateway.limits.stall_s)
-            if ends[0].done():
-                raise Left
-
+    async def send(self, write: Callable[[bytes], Awaitable[None]], ends: list[asyncio.Task[Any]]) -> bool:
+        """All its lines; False where it could not go on, and said so in the last one. Raises `Left`."""
         await write(lines.header_line(self._session_id, from_sequence=self._from, end_sequence=self._end))
         self._header_is_out = True
         try:
-            page = self._first
+            page, self._first = self._first, None
             while self._next <= self._end:
+                if page is None:
+                    page = await self._following(ends)
                 positions = await self._gateway.in_thread(partial(_positions, page, self._next - 1, self._end))
+                page = None
                 while positions:
                     piece = await self._gateway.in_thread(partial(_piece, self._gateway, positions))
                     positions = positions[piece.positions :]
                     self._gateway.still(self._call)
                     await write(piece.data)
                     self._next, self._last_hash = self._next + piece.positions, piece.last_hash
-                if self._next <= self._end:
-                    page = await self._following(ends)
         except StreamsError as error:
             status = problems.status_of(error.code)
             code = error.code if status != 500 else "service.internal"
             _log.warning("export_broke_off", session_id=self._session_id, code=error.code, next_sequence=self._next)
             await write(lines.error_line(code, status=status, next_sequence=self._next))
-        else:
-            await write(lines.trailer_line(self._end, self._last_hash))
+            return False
+        await write(lines.trailer_line(self._end, self._last_hash))
+        return True
 
     async def _following(self, ends: list[asyncio.Task[Any]]) -> EventsPage:
         """The next page, from whoever owns the session by then. Raises `Left`, and what ends an export."""

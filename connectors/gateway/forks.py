@@ -51,6 +51,7 @@ async def fork(gateway: Gateway, call: Call, body: bodies.ForkSession) -> Answer
     if body.checkpoint_id is not None:
         checkpoint = await checkpoint_of(gateway, call, source_id, body.checkpoint_id)
     through = await _through(gateway, call, source_id, body, checkpoint)
+    policy = gateway.policies.of(facts.workspace_id)
 
     def event(naming: Naming) -> NewEvent:
         attributes = SessionAttributes(
@@ -59,6 +60,9 @@ async def fork(gateway: Gateway, call: Call, body: bodies.ForkSession) -> Answer
             through_sequence=through.sequence,
             through_event_id=through.event_id,
             source_hash=through.hash.hex(),
+            policy_mode=policy.mode,
+            content_window_days=policy.content_window_days,
+            checkpoint_window_s=policy.checkpoint_window_s,
         )
         return NewEvent(type="session.forked", attributes=attributes)
 

@@ -4,13 +4,19 @@ The authority alone decides about reports. This keeps those away who hold nothin
 stored for nobody, content that is read by nobody who works on it.
 """
 
+import asyncio
+import time
+from typing import Final
+
 from connectors.gateway.call import Call
 from connectors.gateway.service import Gateway
 from streams.errors import StreamsError
 from streams.projections.runs import RunRow
 from streams.session import refusals
 from streams.session.commands import Report
-from streams.session.lifecycles import LIVE_ATTEMPT, SETTLED_RUN
+from streams.session.lifecycles import SETTLED_RUN
+
+_PAUSE_S: Final = 0.05
 
 
 async def run_of(gateway: Gateway, call: Call, session_id: str, run_id: str) -> RunRow:
@@ -22,13 +28,18 @@ async def run_of(gateway: Gateway, call: Call, session_id: str, run_id: str) -> 
     )  # fmt: skip
 
 
-async def require_holder(gateway: Gateway, call: Call, session_id: str, run_id: str, generation: int) -> RunRow:
-    """The caller holds exactly this attempt, and it lives. Raises `StreamsError` (runtime.attempt_fenced), `NotFound`."""
+async def require_holder(gateway: Gateway, call: Call, session_id: str, run_id: str, generation: int) -> None:
+    """The caller holds exactly this attempt, and it lives. A table that does not know of it yet is waited for.
+
+    Raises `StreamsError` (runtime.attempt_fenced), `NotFound`, and what the owner raises.
+    """
+    until_s = time.monotonic() + gateway.limits.position_wait_s
     row = await run_of(gateway, call, session_id, run_id)
-    held = row.generation == generation and row.principal_id == call.principal.principal_id
-    if not held or row.attempt_status not in LIVE_ATTEMPT or row.status in SETTLED_RUN:
+    while row.generation < generation and time.monotonic() + _PAUSE_S < until_s:
+        await asyncio.sleep(_PAUSE_S)
+        row = await run_of(gateway, call, session_id, run_id)
+    if row.generation != generation or row.principal_id != call.principal.principal_id or not row.is_held:
         raise _fenced(row)
-    return row
 
 
 async def require_not_fenced(gateway: Gateway, call: Call, session_id: str, report: Report) -> None:
@@ -42,7 +53,7 @@ async def require_not_fenced(gateway: Gateway, call: Call, session_id: str, repo
     if row.generation < report.generation:
         return
     told = (row.generation, row.native_task_id, row.principal_id)
-    if told != (report.generation, report.native_task_id, call.principal.principal_id) or row.attempt_status not in LIVE_ATTEMPT:
+    if told != (report.generation, report.native_task_id, call.principal.principal_id) or not row.is_held:
         raise _fenced(row)
 
 

@@ -15,8 +15,11 @@ _PREFIX = "SESSION_STREAMS_GATEWAY_"
 class GatewayLimits:
     """Sizes in bytes, times end in their unit."""
 
-    body_bytes_max: int = 9 * 1024 * 1024
-    """Of a request: 8 MiB of content and its structure. More is refused before it is read."""
+    body_bytes_max: int = 65 * 1024 * 1024
+    """Of a request: 64 MiB of content and its structure. More is refused before it is read. What is above the 8 MiB that a command
+    holds goes to the blob store."""
+    bodies_bytes_max: int = 128 * 1024 * 1024
+    """Of the requests under way, together."""
     events_max: int = EVENTS_MAX
     """Of one append."""
     json_depth_max: int = JSON_DEPTH_MAX
@@ -63,6 +66,8 @@ class GatewayLimits:
     """How long a read waits for the position it was given."""
     page_bytes_max: int = 4 * 1024 * 1024
     """Of sealed events in one page."""
+    opened_bytes_max: int = 16 * 1024 * 1024
+    """Of opened content in one page, which ends with the event that reaches it."""
     facts_max: int = 100_000
     """Sessions whose workspace, subject and policy are remembered."""
     graphs_max: int = 8

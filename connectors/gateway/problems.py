@@ -107,6 +107,14 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     missing: tuple[str, ...] = ()
 
 
+class Lacking(StreamsError):
+    """A refusal of the gateway's own that names everything that is missing."""
+
+    def __init__(self, detail: str, *, code: str, missing: tuple[str, ...]) -> None:
+        super().__init__(detail, code=code)
+        self.missing = missing
+
+
 def status_of(code: str) -> int:
     if code in STATUS:
         return STATUS[code]
@@ -118,7 +126,7 @@ def answer_to(error: StreamsError) -> Answer:
     status = status_of(error.code)
     code, detail = (error.code, error.detail) if status != 500 else ("service.internal", "see the log of the service")
     wait_s = error.retry_after_s if isinstance(error, Retriable) else 1.0
-    return _answer(status, code, detail, retry_after_s=wait_s)
+    return _answer(status, code, detail, retry_after_s=wait_s, missing=error.missing if isinstance(error, Lacking) else ())
 
 
 def answer_to_refusal(outcome: Outcome) -> Answer:

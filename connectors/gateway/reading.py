@@ -56,11 +56,12 @@ async def events(gateway: Gateway, call: Call, query: bodies.EventsQuery) -> Sen
         page = await _page(gateway, call, after, query.limit, gateway.limits.page_bytes_max)
         views = await _opened(gateway, page)
         gateway.still(call)
+        next_after = page.next_after if len(views) == len(page.events) else views[-1].sequence
         return plain(
             EventsView(
                 events=views,
-                gaps=[GapView(gap.first_sequence, gap.last_sequence, gap.reason) for gap in page.gaps],
-                next_after_sequence=page.next_after if page.next_after < page.end_sequence else None,
+                gaps=[GapView(gap.first_sequence, gap.last_sequence, gap.reason) for gap in page.gaps if gap.first_sequence <= next_after],
+                next_after_sequence=next_after if next_after < page.end_sequence else None,
                 end_sequence=page.end_sequence,
             )
         )
@@ -138,9 +139,14 @@ class EventStream:
         await write(b"retry: 1000\n\n")
         while True:
             try:
-                chunk = await gateway.in_thread(partial(_chunk, gateway, page))
-                gateway.still(call)
-                await write(chunk or b": still here\n\n")
+                values = page.events
+                while True:
+                    chunk, taken = await gateway.in_thread(partial(_chunk, gateway, values))
+                    gateway.still(call)
+                    await write(chunk or b": still here\n\n")
+                    values = values[taken:]
+                    if not values:
+                        break
                 over = self._is_over(page)
                 if over is not None:
                     # Told apart from an end that is to be resumed.
@@ -164,13 +170,15 @@ class EventStream:
         return b"replayed" if self._until is not None and page.next_after >= self._until else None
 
 
-def _chunk(gateway: Gateway, page: EventsPage) -> bytes:
+def _chunk(gateway: Gateway, values: tuple[bytes, ...]) -> tuple[bytes, int]:
+    """The first of these events as they go out, and how many they are."""
+    views = opened_views(gateway, values)
     parts: list[bytes] = []
-    for view in opened_views(gateway, page.events):
+    for view in views:
         # White space between the tokens of content may hold line ends, which would end the field.
         data = b"\ndata: ".join(_LINE_END.split(encode_view(view)))
         parts.append(b"id: %d\nevent: %s\ndata: %s\n\n" % (view.sequence, view.type.encode(), data))
-    return b"".join(parts)
+    return b"".join(parts), len(views)
 
 
 ROUTES = (

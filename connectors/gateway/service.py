@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, Protocol, TypeVar
 
-from connectors.edge.compose import CommandComposer, Incoming, Naming, NewEvent, SessionFacts, facts_of_row
+from connectors.edge.compose import CommandComposer, Composed, Incoming, Naming, NewEvent, SessionFacts, facts_of_row
 from connectors.edge.dead_letters import DeadLetters
 from connectors.edge.keys import KeyTable
 from connectors.edge.policies import PolicyTable
@@ -25,7 +25,7 @@ from connectors.gateway.metrics import Metrics
 from connectors.support.support import Support
 from streams.clock import now_us
 from streams.custody.sealing import Sealer
-from streams.errors import StreamsError
+from streams.errors import Invalid, Overloaded, StreamsError
 from streams.log.position import Position
 from streams.log.topics import Topics
 from streams.projections.checkpoints import CheckpointRow
@@ -33,7 +33,7 @@ from streams.projections.runs import RunRow
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
 from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
-from streams.sealed_blobs import Snapshots
+from streams.sealed_blobs import LargeTexts, Snapshots
 from streams.session.commands import Kind, Report
 from streams.session.outcomes import ACCEPTED, Outcome
 from streams.settings import Settings
@@ -169,12 +169,14 @@ class Gateway:
         self.claims = Budget(limits.claims_max, "claims")
         self.transfers = Budget(limits.transfers_max, "transfers")
         self.conversations = Budget(limits.conversations_max, "conversations")
-        self.bodies = Budget(limits.commands_bytes_max, "bytes of requests")
+        self.bodies = Budget(limits.bodies_bytes_max, "bytes of requests")
         self.budgets = (
             self.changes, self.reads, self.followers, self.graphs, self.exports, self.claims, self.transfers, self.conversations,
             self.bodies,
         )  # fmt: skip
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
+        self.texts = LargeTexts(self.snapshots.blobs)
+        self.sealer.fetch_text = self.texts.fetch_from_threads(asyncio.get_running_loop())
         self.submitter.on_through = self.changes.done
         self.commands_topic = Topics(self.settings.topic_prefix).commands
 
@@ -255,16 +257,30 @@ class Gateway:
         events = build(naming)
         compose = partial(
             self.composer.compose, incoming, facts, events, naming=naming,
-            kind=kind, report=report, expected_sequence=expected, lease_ms=lease_ms, importing=importing,
+            kind=kind, report=report, expected_sequence=expected, lease_ms=lease_ms, importing=importing, claiming=True,
         )  # fmt: skip
         blocks = len(call.body) > INLINE_BYTES_MAX or self.composer.needs_keyring(facts, events)
         composed = await self.in_thread(compose) if blocks else compose()
+        outcome = await self._submitted(composed)
+        if outcome.status != ACCEPTED:
+            raise Refused(outcome)
+        return outcome, naming, [draft.event_id for draft in composed.command.drafts]
+
+    async def _submitted(self, composed: Composed) -> Outcome:
+        """Stores the texts that the command claims, then sends it. They go again where nothing claims them."""
+        texts = composed.texts
+        if texts:
+            await self.texts.put(texts)
+            composed = self.composer.renewed(composed)
         try:
             outcome = await self.submitter.submit(composed)
         except StreamsError as error:
             self.metrics.submitted(error.code)
+            if texts and isinstance(error, (Overloaded, Invalid)):
+                await self.texts.drop(texts)
             raise
         self.metrics.submitted(outcome.code or outcome.status)
-        if outcome.status != ACCEPTED:
-            raise Refused(outcome)
-        return outcome, naming, [draft.event_id for draft in composed.command.drafts]
+        if texts and (outcome.status != ACCEPTED or outcome.repeated):
+            # The events of a repeat claim what was stored for them at the first time.
+            await self.texts.drop(texts)
+        return outcome

@@ -20,7 +20,7 @@ class Policy(Struct, frozen=True, forbid_unknown_fields=True):
 
     mode: f.PolicyMode | None
     content_window_days: f.Days | None
-    checkpoint_window_s: f.CheckpointWindow | None = None
+    checkpoint_window_s: f.CheckpointWindow | None
 
 
 class SourceView(Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ def session_view(gateway: Gateway, row: SessionRow) -> SessionView:
         subject_id=row.subject_id,
         status=row.status,
         origin=row.origin,  # type: ignore[arg-type]
-        policy=Policy(row.policy_mode, row.content_window_days),  # type: ignore[arg-type]
+        policy=Policy(row.policy_mode, row.content_window_days, row.checkpoint_window_s),  # type: ignore[arg-type]
         sequence=row.sequence,
         position=gateway.position_text(row.session_id, row.last_command_offset),
         created_at=f.when(row.created_at),

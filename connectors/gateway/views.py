@@ -1,7 +1,7 @@
 """Events as JSON, their content opened where it may be. The text of content is embedded as it was sealed: nothing is
 parsed, so numbers of any size and escapes come back as they came."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from connectors.edge import fields as f
 from connectors.gateway.answers import PositionText
 from connectors.gateway.answers import Sequence as SequenceNumber
 from connectors.gateway.service import Gateway
-from streams.custody.sealing import NotAtHand
+from streams.custody.sealing import NotAtHand, Opened
 from streams.errors import ContentUnavailable
 from streams.log.record import decode_event
 from streams.session.events import Attributes, Event
@@ -73,25 +73,31 @@ def gap_of(code: str) -> ContentGap:
 
 
 def opened_views(gateway: Gateway, values: Sequence[bytes]) -> list[EventView]:
-    """Decodes and opens the raw values of one session's events. Blocks on the keyring. Raises `KeyringUnavailable`."""
+    """Decodes and opens the raw values of one session's events: the first of them, up to the one with which their content is as
+    large as a page may be. Blocks on keyring and blob store. Raises `KeyringUnavailable`, `BlobStoreUnavailable`."""
     events = [decode_event(value) for value in values]
-    return _views(gateway, events, gateway.sealer.open_many(events))
+    return _views(gateway, events, gateway.sealer.open_each(events))
 
 
 def views_at_hand(gateway: Gateway, values: Sequence[bytes]) -> list[EventView] | None:
-    """As `opened_views` where no secret has to be asked for, else None. Does not block."""
+    """As `opened_views` where neither a secret nor a text has to be asked for, else None. Does not block."""
     events = [decode_event(value) for value in values]
     try:
-        return _views(gateway, events, gateway.sealer.open_many(events, ask=False))
+        return _views(gateway, events, gateway.sealer.open_each(events, ask=False))
     except NotAtHand:
         return None
 
 
-def _views(gateway: Gateway, events: list[Event], contents: list[bytes | ContentUnavailable | None]) -> list[EventView]:
-    if not events:
-        return []
-    prefix = f"{gateway.commands_topic}:{gateway.partition_of(events[0].session_id)}:"
-    return [_view(gateway, event, content, prefix) for event, content in zip(events, contents, strict=True)]
+def _views(gateway: Gateway, events: list[Event], contents: Iterator[Opened | ContentUnavailable | None]) -> list[EventView]:
+    views: list[EventView] = []
+    size = 0
+    for event, content in zip(events, contents, strict=True):
+        text = content.json_text if isinstance(content, Opened) else content
+        views.append(_view(gateway, event, text, f"{gateway.commands_topic}:{gateway.partition_of(event.session_id)}:"))
+        size += len(text) if isinstance(text, bytes) else 0
+        if size >= gateway.limits.opened_bytes_max:
+            break
+    return views
 
 
 def _view(gateway: Gateway, event: Event, content: bytes | ContentUnavailable | None, prefix: str) -> EventView:

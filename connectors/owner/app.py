@@ -16,10 +16,9 @@ from typing import Final
 
 import msgspec
 import structlog
-from prometheus_client.registry import Collector
 
 from connectors.owner import metrics
-from connectors.owner.asked import LIMIT_MAX, Message, Receive, Scope, Send, bounded, decoded, position, waited, while_asked
+from connectors.owner.asked import LIMIT_MAX, Receive, Scope, Send, bounded, decoded, position, waited, while_asked
 from connectors.owner.messages import PREFIX, AppliedQuestion, EventsQuestion, GraphQuestion, SessionQuestion, SessionsQuestion, refusal
 from connectors.owner.run_questions import RunQuestions
 from connectors.owner.token import HEADER
@@ -45,8 +44,6 @@ class InternalApplication:
     """Serves questions in its own loop, to which it binds `freshness` at start-up. Derived classes bring the questions."""
 
     role = ROLE
-    more: tuple[Collector, ...] = ()
-    """What the role counts besides."""
 
     def __init__(self, token: str, freshness: Freshness, tables: Tables, joined: Callable[[], bool]) -> None:
         """`joined`: whether the process has its place in the group yet."""
@@ -104,9 +101,12 @@ class InternalApplication:
             }
             await _send(send, 200 if ready else 503, b"application/json", json.dumps(state).encode())
         elif path == "/metrics":
-            await _send(send, 200, metrics.CONTENT_TYPE, metrics.text(self._tables, self.role, self.more))
+            await _send(send, 200, metrics.CONTENT_TYPE, self._numbers())
         else:
             await _send(send, 404, b"text/plain", b"no such path\n")
+
+    def _numbers(self) -> bytes:
+        return metrics.text(self._tables, self.role)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -6,7 +6,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -32,6 +32,16 @@ _log = structlog.get_logger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 _refusal = msgspec.msgpack.Decoder(Refusal).decode
 _nothing = msgspec.msgpack.Decoder(None).decode
+
+
+async def all_of(questions: Sequence[Coroutine[None, None, Answer]]) -> list[Answer]:
+    """Their answers, asked at once. Raises what the first that failed did, and gives up the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(question) for question in questions]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 class FindsOwners(Protocol):
@@ -92,6 +102,40 @@ class Asker:
                 _log.debug("owner_asked_again", partition=partition, reason=error.detail)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _groups(self) -> list[tuple[int, ...]]:
+        """All partitions, those together that one process is thought to own. Raises `BrokerUnavailable`."""
+        groups: dict[str, list[int]] = {}
+        alone = []
+        for partition in range(self._partitions):
+            try:
+                groups.setdefault(await self._owner(partition, float("-inf")), []).append(partition)
+            except NotOwner:
+                alone.append((partition,))
+        return [tuple(group) for group in groups.values()] + alone
+
+    async def _ask_group(
+        self,
+        group: tuple[int, ...],
+        path: str,
+        question: Callable[[tuple[int, ...], float], Struct],
+        decode: Callable[[bytes], Answer],
+        deadline_s: float,
+        together: Callable[[Sequence[Coroutine[None, None, Answer]]], Awaitable[Answer]],
+    ) -> Answer:
+        """One question about partitions of one owner; where it turns out that it is not the owner of all of them, one about each, of
+        which `together` makes one answer."""
+        try:
+            address = await self._owner(group[0], float("-inf"))
+            left_s = max(0.0, deadline_s - time.monotonic())
+            return await self._answer(address, path, _encode(question(group, left_s)), decode, left_s + _ANSWER_MARGIN_S)
+        except (NotOwner, BrokerUnavailable) as error:
+            _log.debug("owner_asked_again", partitions=group, reason=error.detail)
+
+        async def single(partition: int) -> Answer:
+            return await self._ask(partition, path, lambda left_s: question((partition,), left_s), decode, deadline_s)
+
+        return await together([single(partition) for partition in group])
 
     async def _answer(self, address: str, path: str, body: bytes, decode: Callable[[bytes], Answer], timeout_s: float) -> Answer:
         try:

@@ -7,32 +7,26 @@ lease-keeper, web-custodian    as of every owner (see `serving`): whether it is 
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from connectors.collector import look_rarely
-from connectors.edge.submit import new_reply_to
+from connectors.owner import metrics
 from connectors.owner.app import InternalApplication
 from connectors.owner.serving import Serving
 from connectors.owner.sweeping import NamedUploads, Sweeping
-from streams.clock import now_us
 from streams.custodian.custodian import ROLE, Custodian
-from streams.custodian.timers import DUE, armed_in, due_before
-from streams.errors import NotOwner, StoreUnusable
+from streams.errors import StoreUnusable
 from streams.log.log import KafkaLog
-from streams.log.requests import OutcomeFollower
+from streams.log.requests import OutcomeFollower, new_reply_to
 from streams.loop.crash import KillAt
 from streams.loop.loop import Loop
 from streams.projections.loop_tables import LoopTables
-from streams.projections.tables import Tables
 from streams.settings import Settings
 from streams.store.store import Store
 
-_PACE_S: Final = 0.05
+_PACE_S: Final = 0.2
 """A lapse can wait so long; without it every append alone costs the broker one more transaction."""
 
 
@@ -50,8 +44,7 @@ def run_custodian(
     crash = None if crash_at is None else KillAt.parse(crash_at)
     serving = Serving(settings, ROLE, stop)
     observer = LoopTables(serving.tables, serving.keeper, serving.freshness)
-    application = InternalApplication(serving.token, serving.freshness, serving.tables, lambda: observer.joined)
-    application.role, application.more = ROLE, (TimerNumbers(serving.tables),)
+    application = CustodianApplication(serving.token, serving.freshness, serving.tables, lambda: observer.joined)
     reply_to = new_reply_to(f"{ROLE}.{settings.instance}")
     custodian = Custodian(settings, reply_to)
     sweeping = Sweeping(settings, NamedUploads(serving.tables, settings.partitions))
@@ -81,25 +74,10 @@ def run_custodian(
         raise
 
 
-class TimerNumbers(Collector):
-    """By partition: how many timers are armed, and how late the first of them is."""
+class CustodianApplication(InternalApplication):
+    """Answers no questions but whether it is alive and up to date, and its numbers."""
 
-    def __init__(self, tables: Tables) -> None:
-        self._tables = tables
+    role = ROLE
 
-    def collect(self) -> Iterator[Metric]:
-        armed = GaugeMetricFamily("session_streams_custodian_timers", "Timers that are armed", labels=["partition"])
-        late = GaugeMetricFamily(
-            "session_streams_custodian_late_seconds", "How long the first timer has been due; 0 where none is", labels=["partition"]
-        )
-        for table in self._tables.owned.values():
-            labels = [str(table.partition)]
-            try:
-                count = armed_in(table.store.get)
-                with table.store.scan(DUE) as rows:
-                    first = next(rows, None)
-            except (NotOwner, StoreUnusable):
-                continue  # it is being given up, or rebuilt
-            armed.add_metric(labels, count)
-            late.add_metric(labels, 0.0 if first is None else max(0.0, (now_us() - due_before(first[0])) / 1e6))
-        yield from (armed, late)
+    def _numbers(self) -> bytes:
+        return metrics.text_of_custodian(self._tables, self.role)

@@ -3,7 +3,6 @@
     session      SessionQuestion     -> SessionRow
     sessions     SessionsQuestion    -> SessionsPage
     events       EventsQuestion      -> EventsPage
-    event        EventQuestion       -> an event's raw value
     event_named  EventNamedQuestion  -> a sequence
     checkpoints  CheckpointsQuestion -> CheckpointsPage
     checkpoint   ItemQuestion        -> CheckpointRow
@@ -72,17 +71,6 @@ class EventsQuestion(Struct, frozen=True):
     wait_s: float
     subject_id: str | None = None
     at_end: bool = False
-
-
-class EventQuestion(Struct, frozen=True):
-    """Else as `SessionQuestion`."""
-
-    workspace_id: str
-    session_id: str
-    sequence: int
-    position: str | None
-    wait_s: float
-    subject_id: str | None = None
 
 
 class EventNamedQuestion(Struct, frozen=True):

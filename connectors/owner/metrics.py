@@ -1,12 +1,15 @@
 """The owner's numbers for Prometheus, taken from the tables when asked: positions and counts by partition."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from streams.clock import now_us
+from streams.custodian.timers import armed_in, first_due
+from streams.errors import NotOwner, StoreUnusable
 from streams.projections.tables import Tables
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
@@ -36,9 +39,37 @@ class _Owned(Collector):
         yield from (lag, serving, position, unreadable)
 
 
-def text(tables: Tables, role: str, more: Sequence[Collector] = ()) -> bytes:
-    """`more`: what the role counts besides."""
+class _Timers(Collector):
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def collect(self) -> Iterator[Metric]:
+        armed = GaugeMetricFamily("session_streams_custodian_timers", "Timers that are armed", labels=["partition"])
+        late = GaugeMetricFamily(
+            "session_streams_custodian_late_seconds", "How long the first timer has been due; 0 where none is", labels=["partition"]
+        )
+        for table in self._tables.owned.values():
+            labels = [str(table.partition)]
+            try:
+                count, first = armed_in(table.store.get), first_due(table.store)
+            except (NotOwner, StoreUnusable):
+                continue  # it is being given up, or rebuilt
+            armed.add_metric(labels, count)
+            late.add_metric(labels, 0.0 if first is None else max(0.0, (now_us() - first) / 1e6))
+        yield from (armed, late)
+
+
+def text(tables: Tables, role: str) -> bytes:
+    return _told(_Owned(tables, role))
+
+
+def text_of_custodian(tables: Tables, role: str) -> bytes:
+    """As `text`, with the timers."""
+    return _told(_Owned(tables, role), _Timers(tables))
+
+
+def _told(*collectors: Collector) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    for collector in (_Owned(tables, role), *more):
+    for collector in collectors:
         registry.register(collector)
     return generate_latest(registry)

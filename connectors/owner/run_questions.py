@@ -11,7 +11,6 @@ from connectors.owner.messages import (
     ClaimableQuestion,
     ClaimedQuestion,
     EventNamedQuestion,
-    EventQuestion,
     ItemQuestion,
 )
 from streams.query.reads import Reads
@@ -19,7 +18,6 @@ from streams.query.reads import Reads
 _LANES_MAX: Final = 16
 _SEQUENCE_MAX: Final = 2**62
 
-_event = msgspec.msgpack.Decoder(EventQuestion)
 _event_named = msgspec.msgpack.Decoder(EventNamedQuestion)
 _checkpoints = msgspec.msgpack.Decoder(CheckpointsQuestion)
 _item = msgspec.msgpack.Decoder(ItemQuestion)
@@ -33,7 +31,6 @@ class RunQuestions:
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
         self.answers: dict[str, Callable[[bytes, Receive], Awaitable[object]]] = {
-            "event": self._event,
             "event_named": self._event_named,
             "checkpoints": self._checkpoints,
             "checkpoint": self._checkpoint,
@@ -41,17 +38,6 @@ class RunQuestions:
             "claimable": self._claimable,
             "claimed": self._claimed,
         }
-
-    async def _event(self, body: bytes, receive: Receive) -> object:
-        question = decoded(body, _event)
-        return await self._reads.event(
-            question.workspace_id,
-            question.session_id,
-            bounded("sequence", question.sequence, 1, _SEQUENCE_MAX),
-            subject_id=question.subject_id,
-            position=position(question.position),
-            wait_s=waited(question.wait_s),
-        )
 
     async def _event_named(self, body: bytes, receive: Receive) -> object:
         question = decoded(body, _event_named)
@@ -103,6 +89,7 @@ class RunQuestions:
     async def _claimable(self, body: bytes, receive: Receive) -> object:
         question = decoded(body, _claimable)
         bounded("lanes", len(question.lanes), 1, _LANES_MAX)
+        bounded("partitions", len(question.partitions), 1, LIMIT_MAX)
         follow_s = waited(question.follow_s)
         found = self._reads.claimable(
             question.workspace_id,
@@ -117,6 +104,7 @@ class RunQuestions:
 
     async def _claimed(self, body: bytes, receive: Receive) -> object:
         question = decoded(body, _claimed)
+        bounded("partitions", len(question.partitions), 1, LIMIT_MAX)
         return await self._reads.claimed(
             question.workspace_id,
             question.claim_digest,

@@ -163,11 +163,11 @@ class _Cutter:
         events: list[EventBody] = [place.event("message.appended", message, content=record.text)]
         cause = ("cause", Ref(record.index))
         for call_id, block in called:
-            attributes = {"call_id": call_id, "name": software_name(block.get("name"))}
+            attributes: dict[str, Scalar | None] = {"call_id": call_id, "name": software_name(block.get("name"))}
             events.append(place.event("tool.called", attributes, links=[cause]))
         for block in _blocks(source, "user", "tool_result"):
             call_id, gap = self._calls.returned(read.text(block.get("tool_use_id")) or "")
-            told = {"call_id": call_id, "is_error": block.get("is_error") is True, "gap": gap}
+            told: dict[str, Scalar | None] = {"call_id": call_id, "is_error": block.get("is_error") is True, "gap": gap}
             events.append(place.event("tool.returned", told, links=[cause] if gap else [cause, ("call", call_id)]))
         return tuple([encode_body(event, {record.index: 0}, {}) for event in events])
 

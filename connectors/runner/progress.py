@@ -22,19 +22,18 @@ class Effect:
 
 
 class Progress:
-    """`sequence` is the session's position up to which it has been read."""
+    """Knows its Run by the plan. `over_at` is the position at which the last step was over: whatever the next one has begun is told
+    behind it."""
 
-    def __init__(self, plan: Plan, *, done: int = 0, sequence: int = 0) -> None:
-        """`done`: how many steps are over by what a checkpoint kept."""
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._done = done
-        self.sequence = sequence
+        self._done = self.over_at = 0
         self._said = {step.record: step.index for step in plan.steps if isinstance(step, Say)}
         self._acts = {step.digest: step.index for step in plan.steps if isinstance(step, Act)}
         self._pauses = {step.mark: step.index for step in plan.steps if isinstance(step, Pause)}
         self._step_of: dict[str, int] = {}
         self.waits: dict[int, str] = {}
-        """Step -> its wait, while that is open."""
+        """Step -> its wait."""
         self.approvals: dict[int, tuple[str, str]] = {}
         """Step -> its approval, and what was decided: open, granted or denied."""
         self.effects: dict[int, Effect] = {}
@@ -45,54 +44,60 @@ class Progress:
         """The first step that the log does not tell to be over."""
         return self._done
 
-    def over(self, step: int) -> None:
-        self._done = max(self._done, step + 1)
+    def over(self, step: int, sequence: int) -> None:
+        """The step is over since this position of the session, at the latest."""
+        if step >= self._done:
+            self._done, self.over_at = step + 1, sequence
 
     def take(self, event: Mapping[str, Any]) -> None:
-        self.sequence = max(self.sequence, event["sequence"])
-        if event.get("run_id") == self._plan.run_id:
-            family, _, participle = event["type"].partition(".")
-            take = getattr(self, f"_{family}", None)
-            if take is not None:
-                take(participle, event.get("attributes") or {})
+        if event.get("run_id") != self._plan.run_id:
+            return
+        attributes, over = event.get("attributes") or {}, None
+        match event["type"].split("."):
+            case "message", _:
+                over = self._said.get(attributes.get("source_index", -1))
+            case "wait", participle:
+                over = self._wait(participle, attributes)
+            case "approval", participle:
+                over = self._approval(participle, attributes)
+            case "effect", participle:
+                over = self._effect(participle, attributes)
+        if over is not None:
+            self.over(over, event["sequence"])
 
-    def _message(self, _: str, attributes: Mapping[str, Any]) -> None:
-        step = self._said.get(attributes.get("source_index", -1))
-        if step is not None:
-            self.over(step)
+    # Each returns the step that is over with this, if one is.
 
-    def _wait(self, participle: str, attributes: Mapping[str, Any]) -> None:
+    def _wait(self, participle: str, attributes: Mapping[str, Any]) -> int | None:
         wait_id = attributes["wait_id"]
         if participle == "opened":
             step = self._pauses.get(attributes.get("reason", ""))
             if step is not None:
                 self._step_of[wait_id], self.waits[step] = step, wait_id
-        elif wait_id in self._step_of:
-            self.over(self._step_of[wait_id])
-            self.waits.pop(self._step_of[wait_id], None)
+            return None
+        return self._step_of.get(wait_id)
 
-    def _approval(self, participle: str, attributes: Mapping[str, Any]) -> None:
+    def _approval(self, participle: str, attributes: Mapping[str, Any]) -> int | None:
         approval_id = attributes["approval_id"]
         if participle == "requested":
             step = self._acts.get(attributes["action_digest"])
             if step is not None:
                 self._step_of[approval_id], self.approvals[step] = step, (approval_id, OPEN)
-        elif approval_id in self._step_of:
-            step = self._step_of[approval_id]
+            return None
+        step = self._step_of.get(approval_id)
+        if step is not None:
             self.approvals[step] = (approval_id, participle)
-            if participle == "denied":
-                self.over(step)
+        return step if participle == "denied" else None
 
-    def _effect(self, participle: str, attributes: Mapping[str, Any]) -> None:
+    def _effect(self, participle: str, attributes: Mapping[str, Any]) -> int | None:
         effect_id = attributes["effect_id"]
         if participle == "dispatched":
             step = self._acts.get(attributes.get("action_digest", ""))
             if step is not None:
                 self._step_of[effect_id], self.effects[step] = step, Effect(effect_id)
-        elif participle != "indeterminate" and effect_id in self._step_of:
-            step = self._step_of[effect_id]
-            outcome = attributes.get("outcome") or "succeeded"
-            self.effects[step].outcome = outcome
-            # What is known not to have been done is done anew, under an identity of its own.
-            if outcome != NOT_PERFORMED:
-                self.over(step)
+            return None
+        step = self._step_of.get(effect_id)
+        if step is None or participle == "indeterminate":
+            return None
+        self.effects[step].outcome = outcome = attributes.get("outcome") or "succeeded"
+        # What is known not to have been done is done anew, under an identity of its own.
+        return None if outcome == NOT_PERFORMED else step

@@ -6,13 +6,12 @@ report that is sent again is answered as recorded, and no other attempt is ever 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 import msgspec
 from msgspec import Struct
 
-from session_streams import ApiError, Client, Conflict, Event, Report
+from session_streams import Client, Conflict, Event, Report
 
 FENCED: Final = frozenset({"runtime.attempt_fenced", "runtime.already_settled"})
 POSITION: Final = "runtime.position_conflict"
@@ -130,7 +129,9 @@ class Held:
         """Raises `Fenced`, and what the client raises."""
         report = Report(self.run_id, self.generation, self.native_task_id).header()
         try:
-            self.client.request("POST", f"{self.attempt_path}/renew", {"lease_ms": lease_ms}, key=key, headers={"session-streams-report": report})
+            self.client.request(
+                "POST", f"{self.attempt_path}/renew", {"lease_ms": lease_ms}, key=key, headers={"session-streams-report": report}
+            )
         except Conflict as refused:
             raise Fenced(str(refused)) from refused
 
@@ -198,10 +199,6 @@ def standing_of(client: Client, session_id: str, run_id: str) -> Standing:
             if event.type == "attempt.started":
                 generation = event.raw["attempt_generation"]
     return Standing(generation, run_sequence)
-
-
-def quietly(refusals: tuple[type[ApiError], ...] = (ApiError,)) -> Any:
-    return suppress(*refusals)
 
 
 def _claimed(body: bytes) -> Claimed:

@@ -38,8 +38,11 @@ class Workspace:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
+        self.clear()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.path.mkdir(parents=True)
 
     def write(self, write: FileWrite) -> None:
         """Whole or not at all. A name that is taken by a file where a folder is needed gives way."""
@@ -60,9 +63,10 @@ class Workspace:
     def snapshot(self, into: BinaryIO, kept: Kept) -> None:
         """Streams; holds no file whole. `kept` travels with the bytes, so that neither is taken for what belongs to another."""
         headers = {_STEPS: str(kept.steps), _RUN: kept.run_id}
-        with compressing(into) as compressed, tarfile.open(
-            fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, pax_headers=headers
-        ) as archive:
+        with (
+            compressing(into) as compressed,
+            tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive,
+        ):
             for path in sorted(self.path.rglob("*")):
                 name = path.relative_to(self.path).as_posix()
                 if path.is_dir():
@@ -79,8 +83,7 @@ class Workspace:
                     self._restore(archive, member)
                 return Kept(archive.pax_headers[_RUN], int(archive.pax_headers[_STEPS]))
         except (tarfile.TarError, KeyError, ValueError, EOFError) as error:
-            shutil.rmtree(self.path)
-            self.path.mkdir()
+            self.clear()
             raise SnapshotUnusable(str(error)) from error
 
     def files(self) -> dict[str, bytes]:

@@ -76,7 +76,7 @@ def observing(path: Path, key: SigningKey, capability: str, exact: ExactTuple, *
 
 def _append(path: Path, line: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "r+b", buffering=0) as file:
+    with open(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         size = file.seek(0, os.SEEK_END)
         if size:
@@ -85,4 +85,5 @@ def _append(path: Path, line: bytes) -> None:
                 # Somebody was killed in the middle of a line: ours must not become a part of it.
                 line = b"\n" + line
         file.write(line)
+        file.flush()
         os.fsync(file.fileno())

@@ -39,7 +39,9 @@ class ObjectStoreBlobs:
     async def put(self, name: str, chunks: AsyncIterable[bytes]) -> None:
         handoff = Handoff()
         sending = asyncio.ensure_future(
-            obstore.put_async(self._store, name, aiter(handoff), use_multipart=True, chunk_size=self.part_bytes, max_concurrency=_PARTS_AT_ONCE)
+            obstore.put_async(
+                self._store, name, aiter(handoff), use_multipart=True, chunk_size=self.part_bytes, max_concurrency=_PARTS_AT_ONCE
+            )
         )
         try:
             # What `chunks` raises is its own, and goes on as it is.

@@ -21,6 +21,7 @@ from streams.custodian.timers import (
     due_before,
     encode_timer,
     encode_upload,
+    first_due,
     is_timer,
     lease_key,
     local_rows,
@@ -94,9 +95,8 @@ class Custodian:
     def is_due(self, partition: int, store: Reads, now: int) -> bool:
         if partition in self._answers:
             return True
-        with store.scan(DUE) as rows:
-            first = next(rows, None)
-        return first is not None and due_before(first[0]) <= now
+        first = first_due(store)
+        return first is not None and first <= now
 
     def tick(self, step: Step) -> None:
         armed = _Armed(step)

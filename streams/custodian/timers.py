@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from schemas import codec
 from streams.errors import StoreUnusable
-from streams.store.table import Put
+from streams.store.table import Put, Reads
 
 LEASE: Final = b"lease"
 WAIT: Final = b"wait"
@@ -91,6 +91,13 @@ def due_before(key: bytes) -> int:
 def timer_of(key: bytes) -> bytes:
     """The key of the timer that this row of `~due/` stands for."""
     return key[len(DUE) + _NUMBER_BYTES + 1 :]
+
+
+def first_due(store: Reads) -> int | None:
+    """When the next of a store's timers is due; None: there is none."""
+    with store.scan(DUE) as rows:
+        first = next(rows, None)
+    return None if first is None else due_before(first[0])
 
 
 def armed_in(get: Get) -> int:

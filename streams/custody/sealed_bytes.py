@@ -1,6 +1,7 @@
 """The bytes of sealed content, given the secrets: pure, and the same for every reader.
 
-plaintext  = 0x01 | flags (bit 0: zstd) | salt (16) | JSON text, compressed where that helps
+plaintext  = 0x01 | flags (bit 0: zstd; bit 1: a claim check) | salt (16) | JSON text, compressed where that helps, or what
+             `claim_checks.py` puts in its place
 ciphertext = nonce (12) | AES-256-GCM(content key, plaintext, associated data)
 digest     = SHA-256(salt | JSON text uncompressed)
 content key     = HKDF-SHA-256(subject's secret | session's secret | day's secret); destroying one shreds the content
@@ -28,6 +29,7 @@ SALT_BYTES: Final = 16
 _KEY_INFO: Final = b"session-streams/content/v1"
 _VERSION: Final = 1
 _ZSTD_FLAG: Final = 1
+_CLAIM_FLAG: Final = 2
 _HEAD_BYTES: Final = 2 + SALT_BYTES
 _TAG_BYTES: Final = 16
 _COMPRESS_FROM_BYTES: Final = 256
@@ -39,6 +41,13 @@ class Opened(Struct, frozen=True):
 
     salt: bytes
     json_text: bytes
+
+
+class Claimed(Struct, frozen=True):
+    """What stands in place of a text that lies elsewhere; the digest is of this salt and that text."""
+
+    salt: bytes
+    body: bytes
 
 
 def length_prefixed(part: bytes) -> bytes:
@@ -74,8 +83,23 @@ def sealed_with(cipher: AESGCM, aad: bytes, nonce: bytes, salt: bytes, json_text
         shorter = compressed(json_text)
         if len(shorter) < len(json_text):
             flags, body = _ZSTD_FLAG, shorter
-    plaintext = b"".join((bytes((_VERSION, flags)), salt, body))
-    return nonce + cipher.encrypt(nonce, plaintext, aad), hashlib.sha256(salt + json_text).digest()
+    return _encrypted(cipher, aad, nonce, flags, salt, body), salted_digest(salt, json_text)
+
+
+def claim_sealed_with(cipher: AESGCM, aad: bytes, nonce: bytes, salt: bytes, json_text: bytes, body: bytes) -> tuple[bytes, bytes]:
+    """As `sealed_with`, with a claim check's body in place of the text."""
+    return _encrypted(cipher, aad, nonce, _CLAIM_FLAG, salt, body), salted_digest(salt, json_text)
+
+
+def salted_digest(salt: bytes, json_text: bytes) -> bytes:
+    """What an event shows of its content."""
+    sha256 = hashlib.sha256(salt)
+    sha256.update(json_text)
+    return sha256.digest()
+
+
+def _encrypted(cipher: AESGCM, aad: bytes, nonce: bytes, flags: int, salt: bytes, body: bytes) -> bytes:
+    return nonce + cipher.encrypt(nonce, b"".join((bytes((_VERSION, flags)), salt, body)), aad)
 
 
 def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> bytes:
@@ -85,11 +109,14 @@ def open_bytes(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> b
 
 def open_salted(key: bytes, *, aad: bytes, ciphertext: bytes, digest: bytes) -> Opened:
     """As `open_bytes`, with the salt."""
-    return opened_with(AESGCM(key), aad, ciphertext, digest)
+    opened = opened_with(AESGCM(key), aad, ciphertext, digest)
+    if isinstance(opened, Claimed):
+        raise ContentUnavailable("sealed bytes: a claim check, whose text lies elsewhere", code=UNREADABLE)
+    return opened
 
 
-def opened_with(cipher: AESGCM, aad: bytes, ciphertext: bytes, digest: bytes) -> Opened:
-    """As `open_salted`, with the cipher of a key that is used for several."""
+def opened_with(cipher: AESGCM, aad: bytes, ciphertext: bytes, digest: bytes) -> Opened | Claimed:
+    """As `open_salted`, with the cipher of a key that is used for several; a text that lies elsewhere is told as claimed."""
     if len(ciphertext) < NONCE_BYTES + _HEAD_BYTES + _TAG_BYTES:
         raise ContentUnavailable("sealed bytes: too short", code=UNREADABLE)
     try:
@@ -97,13 +124,20 @@ def opened_with(cipher: AESGCM, aad: bytes, ciphertext: bytes, digest: bytes) ->
     except InvalidTag:
         raise ContentUnavailable("sealed bytes: altered, moved, or sealed with another key", code=UNREADABLE) from None
     version, flags = plaintext[0], plaintext[1]
-    if version != _VERSION or flags & ~_ZSTD_FLAG:
+    if version != _VERSION or flags not in (0, _ZSTD_FLAG, _CLAIM_FLAG):
         raise ContentUnavailable(f"sealed bytes: version {version}, flags {flags} are not known here", code=UNREADABLE)
     salt, body = plaintext[2:_HEAD_BYTES], plaintext[_HEAD_BYTES:]
+    if flags == _CLAIM_FLAG:
+        return Claimed(salt, body)
     try:
         json_text = decompressed(body) if flags & _ZSTD_FLAG else body
     except ValueError as error:
         raise ContentUnavailable(f"sealed bytes: {error}", code=UNREADABLE) from None
-    if hashlib.sha256(salt + json_text).digest() != digest:
+    return checked(Opened(salt, json_text), digest)
+
+
+def checked(opened: Opened, digest: bytes) -> Opened:
+    """What was opened, if it is what the event shows the digest of. Raises `ContentUnavailable`."""
+    if salted_digest(opened.salt, opened.json_text) != digest:
         raise ContentUnavailable("sealed bytes: another digest than the event shows", code=UNREADABLE)
-    return Opened(salt, json_text)
+    return opened

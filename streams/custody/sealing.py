@@ -3,6 +3,7 @@
 - Sealing creates secrets, durable before the content is returned: what is acknowledged can be opened after a power cut.
 - The JSON text is kept byte for byte and is not parsed here; the edge has checked it.
 - Read time is authoritative: content past its expiry day is not opened, whether or not its secret is gone already.
+- A text that is too large for a record is claimed (`claim_checks.py`): whoever seals it stores it, whoever opens it fetches it.
 - Secrets are cached for a bounded time and number, the ciphers made of them in number only; one is used only while its secrets
   are cached. `forget` drops both at once.
 
@@ -11,7 +12,6 @@ The edge seals; reads that may, open. The authority never opens.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import date, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -20,12 +20,25 @@ from msgspec import Struct
 
 from streams.clock import boottime_s, now_us
 from streams.custody.cache import BoundedCache, ElapsedClock
+from streams.custody.claim_checks import (
+    BLOB_ID_BYTES,
+    LARGE_TEXT_BYTES_MAX,
+    ClaimCheck,
+    FetchText,
+    LargeText,
+    claim_body,
+    read_claim_body,
+)  # fmt: skip
+from streams.custody.days import content_expiry_day, day_end_us
 from streams.custody.keyring import Keyring, SecretRef
 from streams.custody.sealed_bytes import (
     NONCE_BYTES,
     SALT_BYTES,
     UNREADABLE,
+    Claimed,
     Opened,
+    checked,
+    claim_sealed_with,
     content_aad,
     content_key,
     open_bytes,
@@ -50,37 +63,12 @@ EXPIRED: Final = "content.expired"
 OMITTED_CODE: Final = "content.omitted"
 
 _RANDOM_BYTES: Final = NONCE_BYTES + SALT_BYTES
-_DAY_US: Final = 86_400_000_000
-_FIRST_DAY: Final = date(1970, 1, 1)
-
-
 _CIPHERS: Final = 4096
 """Kept ready: about 3 KB each."""
 
 
-def content_expiry_day(now_us: int, window_days: int) -> str:
-    """The UTC day (YYYY-MM-DD) of (now + window) plus one: content stays readable to that day's end. `now_us` since the epoch."""
-    return _day(now_us // _DAY_US + window_days + 1)
-
-
-@lru_cache(4096)
-def _day(number: int) -> str:
-    """The UTC day that begins so many days after the epoch."""
-    return (_FIRST_DAY + timedelta(days=number)).isoformat()
-
-
-@lru_cache(4096)
-def day_end_us(day: str) -> int:
-    """The first microsecond after a UTC day, since the epoch. Raises `Invalid` for what is no day."""
-    try:
-        days = (date.fromisoformat(day) - _FIRST_DAY).days + 1
-    except ValueError:
-        raise Invalid("expiry day: expected YYYY-MM-DD") from None
-    return days * _DAY_US
-
-
 class NotAtHand(Exception):
-    """A secret would have to be asked for, which blocks."""
+    """A secret or a text would have to be asked for, which blocks."""
 
 
 class SealItem(Struct, frozen=True, gc=False, kw_only=True):
@@ -115,6 +103,8 @@ class Sealer:
         self._cache: BoundedCache[SecretRef, bytes] = BoundedCache(seconds=cache_seconds, max_entries=max_entries, clock=elapsed)
         # Asked with the secrets themselves, which come through the cache each time: it never answers for one that is gone.
         self._cipher_of = lru_cache(min(max_entries, _CIPHERS))(_cipher)
+        self.fetch_text: FetchText | None = None
+        """Gets what claim checks stand for; given by whoever has the blob store."""
 
     def seal(
         self, *, workspace_id: str, session_id: str, event_id: str, subject_id: str | None, expiry_day: str, json_text: bytes
@@ -137,15 +127,34 @@ class Sealer:
             if len(item.json_text) > CONTENT_BYTES_MAX:
                 raise Invalid(f"content: {len(item.json_text)} bytes, at most {CONTENT_BYTES_MAX}", code="request.too_large")
         # The texts of one command lie in one place: what they share is made once.
-        places = [(item.workspace_id, KeyReference(item.subject_id, item.session_id, item.expiry_day)) for item in items]
-        triples = {place: _references(*place) for place in places}
-        secrets = self.secrets((ref for triple in triples.values() for ref in triple), create=True)
-        ciphers = {place: self._cipher_of(*(secrets[ref] for ref in triple)) for place, triple in triples.items()}
+        places = [_place_for(item) for item in items]
+        ciphers = {place: self._cipher_of(*secrets) for place, secrets in self._created(places).items()}
         random = os.urandom(_RANDOM_BYTES * len(items))
         return [
             _sealed(ciphers[place], place[1], item, random[at : at + _RANDOM_BYTES])
             for item, place, at in zip(items, places, range(0, len(random), _RANDOM_BYTES), strict=True)
         ]
+
+    def seal_claim(self, item: SealItem) -> tuple[Content, LargeText]:
+        """Content that claims a text, and the text, to be stored before the event is sent. Raises what `seal_many` raises."""
+        day_end_us(item.expiry_day)
+        if len(item.json_text) > LARGE_TEXT_BYTES_MAX:
+            raise Invalid(f"content: {len(item.json_text)} bytes, at most {LARGE_TEXT_BYTES_MAX}", code="request.too_large")
+        place = _place_for(item)
+        secrets = self._created((place,))[place]
+        claim = ClaimCheck(
+            workspace_id=item.workspace_id, session_id=item.session_id, event_id=item.event_id, expiry_day=item.expiry_day,
+            blob_id=os.urandom(BLOB_ID_BYTES).hex(), size=len(item.json_text), key=content_key(*secrets),
+        )  # fmt: skip
+        aad, nonce, salt = content_aad(item.workspace_id, item.session_id, item.event_id), os.urandom(NONCE_BYTES), os.urandom(SALT_BYTES)
+        ciphertext, digest = claim_sealed_with(self._cipher_of(*secrets), aad, nonce, salt, item.json_text, claim_body(claim))
+        content = Content(state=SEALED, key_reference=place[1], ciphertext=ciphertext, digest=digest)
+        return content, LargeText(claim, item.json_text)
+
+    def _created(self, places: Collection["_Place"]) -> dict["_Place", "_Secrets"]:
+        triples = {place: _references(*place) for place in places}
+        secrets = self.secrets((ref for triple in triples.values() for ref in triple), create=True)
+        return {place: (secrets[subject], secrets[session], secrets[day]) for place, (subject, session, day) in triples.items()}
 
     def open(self, event: Draft) -> bytes:
         """The JSON text of an event's content. Raises `ContentUnavailable`, saying why; `KeyringUnavailable`.
@@ -163,7 +172,7 @@ class Sealer:
         """Open a page with one call to the keyring (a second one where a secret is gone, to learn why).
 
         Per position: the JSON text, why it cannot be shown, or None where the event has no content. Raises
-        `KeyringUnavailable`; with `ask` false `NotAtHand` instead of blocking.
+        `KeyringUnavailable`, `BlobStoreUnavailable`; with `ask` false `NotAtHand` instead of blocking.
         """
         return [opened.json_text if isinstance(opened, Opened) else opened for opened in self.open_each(events, ask=ask)]
 
@@ -175,17 +184,48 @@ class Sealer:
         places = [_place_of(event) for event in events]
         openers = self._openers(places, self._asked if ask else _not_at_hand)
         for event, place in zip(events, places, strict=True):
-            yield _opened(event, place and openers[place])
+            opener = place and openers[place]
+            try:
+                yield self._opened(event, opener, ask=ask)
+            except ContentUnavailable as error:
+                yield ContentUnavailable(f"content of {event.event_id}: {error.detail}", code=error.code)
 
-    def _openers(self, places: Iterable["_Place | None"], load: "_Load") -> dict["_Place", AESGCM | str]:
-        """For each place what opens it, or the code why nothing does."""
+    def _opened(self, event: Draft, opener: "_Secrets | str | None", *, ask: bool) -> Opened | ContentUnavailable | None:
+        content = event.content
+        if content.state == NONE:
+            return None
+        if not isinstance(opener, tuple) or content.ciphertext is None or content.digest is None:
+            code = OMITTED_CODE if content.state == OMITTED else opener if isinstance(opener, str) else UNREADABLE
+            return ContentUnavailable(f"content of {event.event_id}", code=code)
+        aad = content_aad(event.workspace_id, event.session_id, event.event_id)
+        opened = opened_with(self._cipher_of(*opener), aad, content.ciphertext, content.digest)
+        if isinstance(opened, Opened):
+            return opened
+        if not ask:
+            raise NotAtHand
+        return checked(Opened(opened.salt, self._fetched(event, opened, opener)), content.digest)
+
+    def _fetched(self, event: Draft, claimed: Claimed, secrets: "_Secrets") -> bytes:
+        key = event.content.key_reference
+        if self.fetch_text is None or key is None:
+            raise ContentUnavailable("its text lies in the blob store, which is not at hand here")
+        blob_id, size = read_claim_body(claimed.body, event_id=event.event_id)
+        claim = ClaimCheck(
+            workspace_id=event.workspace_id, session_id=event.session_id, event_id=event.event_id, expiry_day=key.expiry_day,
+            blob_id=blob_id, size=size, key=content_key(*secrets),
+        )  # fmt: skip
+        return self.fetch_text(claim)
+
+    def _openers(self, places: Iterable["_Place | None"], load: "_Load") -> dict["_Place", "_Secrets | str"]:
+        """For each place the secrets that open it, or the code why nothing does."""
         triples = {place: _references_if_sound(*place) for place in set(places) if place is not None}
         secrets, closed = self._look_up({triple for triple in triples.values() if triple is not None}, load)
 
-        def opener(triple: "_Triple | None") -> AESGCM | str:
+        def opener(triple: "_Triple | None") -> "_Secrets | str":
             if triple is None or triple in closed:
                 return UNREADABLE if triple is None else closed[triple]
-            return self._cipher_of(*(secrets[ref] for ref in triple))
+            subject, session, day = triple
+            return secrets[subject], secrets[session], secrets[day]
 
         return {place: opener(triple) for place, triple in triples.items()}
 
@@ -236,6 +276,7 @@ class Sealer:
 
 _Triple = tuple[SecretRef, SecretRef, SecretRef]
 """Subject's, session's and day's, in the order that the key is derived in."""
+_Secrets = tuple[bytes, bytes, bytes]
 _Place = tuple[str, KeyReference]
 """A workspace, and what is sealed under in it: the events of a page have few."""
 _Load = Callable[[list[SecretRef]], dict[SecretRef, bytes]]
@@ -249,6 +290,10 @@ def _references(workspace_id: str, key: KeyReference) -> _Triple:
     session = SecretRef("session", workspace_id, key.session_id)
     subject = session if key.subject_id is None else SecretRef("subject", workspace_id, key.subject_id)
     return subject, session, SecretRef("day", workspace_id, key.expiry_day)
+
+
+def _place_for(item: SealItem) -> _Place:
+    return item.workspace_id, KeyReference(item.subject_id, item.session_id, item.expiry_day)
 
 
 def _place_of(event: Draft) -> _Place | None:
@@ -282,20 +327,6 @@ def _sealed(cipher: AESGCM, reference: KeyReference, item: SealItem, random: byt
         item.json_text,
     )
     return Content(state=SEALED, key_reference=reference, ciphertext=ciphertext, digest=digest)
-
-
-def _opened(event: Draft, opener: AESGCM | str | None) -> Opened | ContentUnavailable | None:
-    content = event.content
-    if content.state == NONE:
-        return None
-    if not isinstance(opener, AESGCM) or content.ciphertext is None or content.digest is None:
-        code = OMITTED_CODE if content.state == OMITTED else opener if isinstance(opener, str) else UNREADABLE
-        return ContentUnavailable(f"content of {event.event_id}", code=code)
-    aad = content_aad(event.workspace_id, event.session_id, event.event_id)
-    try:
-        return opened_with(opener, aad, content.ciphertext, content.digest)
-    except ContentUnavailable as error:
-        return ContentUnavailable(f"content of {event.event_id}: {error.detail}", code=error.code)
 
 
 def _why_closed(triple: _Triple, gone: Collection[SecretRef], destroyed: frozenset[SecretRef], now_us: int) -> str | None:

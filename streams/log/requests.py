@@ -4,6 +4,7 @@ An asking process names itself `instance/epoch`, the epoch random at each start,
 outcome that was meant for its predecessor.
 """
 
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -27,6 +28,11 @@ OnDone = Callable[[StreamsError | None], None]
 """Called with None once the record is stored, or with what went wrong; `CommandLog.send` may leave it uncalled."""
 _LOOK_S: Final = 0.02
 """How often deliveries are looked at."""
+
+
+def new_reply_to(instance: str) -> str:
+    """`instance/epoch`, the epoch random at each start."""
+    return f"{instance}/{secrets.token_hex(8)}"
 
 
 class CommandLog:

@@ -17,7 +17,7 @@ the process; the log says at the next start what happened.
 import functools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from itertools import groupby
 
@@ -68,6 +68,7 @@ class Loop:
         client_id: str | None = None,
         pace_s: float = 0.0,
         timekeeper: Timekeeper | None = None,
+        clock: Callable[[], int] = now_us,
     ) -> None:
         """Fences the predecessor of this instance. Raises StreamsError where the cluster is not there, `Misconfigured`
         where a process of this instance still runs on this data folder.
@@ -75,7 +76,7 @@ class Loop:
         `client_id` is what the group shows of this member (`streams.log.owners`), for those who read its stores.
         `pace_s`: the least time from one transaction to the next, for a handler whose readers can wait so long: what arrives
         meanwhile shares one, and the broker has more of itself left for others.
-        `timekeeper`: the handler once more, where it has work without records.
+        `timekeeper`: the handler once more, where it has work without records. `clock`: what time it is, in microseconds.
         """
         self._settings, self._log, self._handler, self._stop = settings, log, handler, stop
         self._crash = crash or NoCrash()
@@ -87,7 +88,7 @@ class Loop:
         self._producer = log.transactions(handler.role)
         self._producer.initialise()
         self._pace_s, self._not_before = pace_s, 0.0
-        self._timekeeper, self._next_tick = timekeeper, 0.0
+        self._timekeeper, self._next_tick, self._now_us = timekeeper, 0.0, clock
         self._stores: dict[int, Store] = {}
         self._restores: dict[int, Restore] = {}
         self._waiting: set[int] = set()
@@ -115,7 +116,7 @@ class Loop:
                 return 0
             self._not_before = 0.0
         records = self._consumer.read(_MAX_BATCH, 0 if self._waiting or self._restores else wait_s)
-        now = now_us()
+        now = self._now_us()
         ticking = self._ticking(now) if self._timekeeper is not None else {}
         decided = self._transact(records, now, ticking) if records or ticking else 0
         if (decided or ticking) and self._pace_s:
@@ -319,7 +320,7 @@ class Loop:
 
     def _finish_restore(self, partition: int) -> None:
         self._restores.pop(partition).close()
-        self._owned_since[partition] = now_us()
+        self._owned_since[partition] = self._now_us()
         self._observer.restored(partition, self._stores[partition])
         place = (self._handler.input, partition)
         self._consumer.resume([place])

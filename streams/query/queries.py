@@ -71,7 +71,7 @@ class ReadModel:
     ) -> SessionsPage:
         """Sessions that lie in `partitions`, newest first, from behind `cursor`. Raises as `session`, or `Invalid`."""
         with ExitStack() as reading:
-            tables = [reading.enter_context(self._tables.reading(partition)) for partition in self._checked(partitions)]
+            tables = [reading.enter_context(self._tables.reading(partition)) for partition in self.checked(partitions)]
             places = sorted(
                 (place for table in tables for place in _listed(table, workspace_id, subject_id, cursor, limit + 1)),
                 key=lambda place: place[0],
@@ -80,17 +80,6 @@ class ReadModel:
             values = [table.store.get(row_key(place.session_id)) for place, table in places[:limit]]
         rows = tuple(decode_row(value) for value in values if value is not None)
         return SessionsPage(rows, str(places[limit - 1][0]) if len(places) > limit else None)
-
-    # -- single events --------------------------------------------------------------------------------------------------
-
-    def event(self, workspace_id: str, session_id: str, sequence: int, subject_id: str | None = None) -> bytes:
-        """The raw value of one event. Raises as `session`; `NotFound` also where it cannot be shown."""
-        with self._tables.reading(self.partition(session_id)) as table:
-            _row(table, workspace_id, session_id, subject_id)
-            value = table.store.get(event_key(session_id, sequence))
-        if value is None:
-            raise NotFound(f"session {session_id} has no event {sequence}")
-        return value
 
     def named_event(
         self, workspace_id: str, session_id: str, event_id: str, subject_id: str | None = None, *, through: int | None = None
@@ -152,10 +141,10 @@ class ReadModel:
     ) -> tuple[RunRow, ...]:
         """Runs of the lanes that may be claimed, oldest first. Raises as `session`, or `Invalid`."""
         found: list[tuple[int, RunRow]] = []
-        for partition in self._checked(partitions):
+        for partition in self.checked(partitions):
             with self._tables.reading(partition) as table:
                 for lane in lanes:
-                    found += _waiting(table, runs.lane_prefix(workspace_id, subject_id, lane), limit)
+                    found += _waiting(table, workspace_id, subject_id, lane, limit)
         found.sort(key=lambda each: (each[0], each[1].run_id))
         return tuple([row for _, row in found[:limit]])
 
@@ -165,24 +154,26 @@ class ReadModel:
         Raises as `session`, or `Invalid`.
         """
         prefix, found = runs.claim_prefix(workspace_id, claim_digest), []
-        for partition in self._checked(partitions):
+        for partition in self.checked(partitions):
             with self._tables.reading(partition) as table:
-                is_open = _open_sessions(table)
+                is_open = _open_sessions(table, subject_id)
                 with table.store.scan(prefix) as pairs:
                     keys = [runs.held_at(prefix, key) for key, _ in islice(pairs, _LOOKED_AT_MAX)]
                 rows = [runs.decode_run(value) for value in table.store.get_many(keys) if value is not None]
-                found += [row for row in rows if row.is_held and subject_id in (None, row.subject_id) and is_open(row.session_id)]
+                found += [row for row in rows if row.is_held and is_open(row.session_id)]
         return tuple(found)
 
-    def _checked(self, partitions: Collection[int]) -> Collection[int]:
+    def checked(self, partitions: Collection[int]) -> Collection[int]:
+        """The same. Raises `Invalid` (request.malformed) where one of them is none."""
         if not all(0 <= partition < self._partitions for partition in partitions):
             raise Invalid("partitions: out of range", code="request.malformed")
         return partitions
 
 
-def _waiting(table: OwnedTable, prefix: bytes, limit: int) -> list[tuple[int, RunRow]]:
+def _waiting(table: OwnedTable, workspace_id: str, subject_id: str | None, lane: str, limit: int) -> list[tuple[int, RunRow]]:
     """When they were accepted, and the Runs: the oldest of one lane. What was read may have changed meanwhile."""
-    is_open, found = _open_sessions(table), []
+    prefix = runs.lane_prefix(workspace_id, subject_id, lane)
+    is_open, found = _open_sessions(table, subject_id), []
     with table.store.scan(prefix) as pairs:
         places = (runs.waiting_at(prefix, key) for key, _ in islice(pairs, _LOOKED_AT_MAX))
         for accepted_at, key in places:
@@ -197,15 +188,16 @@ def _waiting(table: OwnedTable, prefix: bytes, limit: int) -> list[tuple[int, Ru
     return found
 
 
-def _open_sessions(table: OwnedTable) -> Callable[[str], bool]:
-    """Whether a session is open; each is looked up once."""
+def _open_sessions(table: OwnedTable, subject_id: str | None) -> Callable[[str], bool]:
+    """Whether a session is open, and one of the subject's where that is given; each is looked up once."""
     known: dict[str, bool] = {}
 
     def is_open(session_id: str) -> bool:
         found = known.get(session_id)
         if found is None:
             value = table.store.get(row_key(session_id))
-            found = known[session_id] = value is not None and decode_row(value).status == OPEN
+            row = None if value is None else decode_row(value)
+            found = known[session_id] = row is not None and row.status == OPEN and subject_id in (None, row.subject_id)
         return found
 
     return is_open

@@ -105,13 +105,6 @@ class Reads:
         place = None if cursor is None else ListingCursor.parse(cursor)
         return self._model.sessions(workspace_id, subject_id, partitions=partitions, cursor=place, limit=limit)
 
-    async def event(
-        self, workspace_id: str, session_id: str, sequence: int, *,
-        subject_id: str | None = None, position: Position | None = None, wait_s: float,
-    ) -> bytes:  # fmt: skip
-        """The raw value of one event. Raises as `session`."""
-        return await self._read(session_id, position, wait_s, lambda: self._model.event(workspace_id, session_id, sequence, subject_id))
-
     async def event_named(
         self, workspace_id: str, session_id: str, event_id: str, *, hint: int | None = None,
         subject_id: str | None = None, position: Position | None = None, wait_s: float,
@@ -176,7 +169,7 @@ class Reads:
         Another worker may claim any of them before the asker does: the authority decides. Raises as `sessions`.
         """
         deadline_s = time.monotonic() + wait_s
-        for partition in partitions:
+        for partition in self._model.checked(partitions):
             await self._freshness.ready(partition, None, deadline_s)
 
         def found() -> tuple[RunRow, ...]:
@@ -197,7 +190,7 @@ class Reads:
         """Runs whose live attempt has this digest, from tables that hold all that the log held when this was asked. Raises as
         `sessions`."""
         deadline_s = time.monotonic() + wait_s
-        for partition in partitions:
+        for partition in self._model.checked(partitions):
             await self._freshness.ready(partition, None, deadline_s)
         await self._freshness.all_at_end(partitions, deadline_s)
         return self._model.claimed(workspace_id, claim_digest, subject_id, partitions=partitions)

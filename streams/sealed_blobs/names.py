@@ -4,6 +4,8 @@
         snap_<secret>.begun                        an attempt at it has begun; its secret may exist from here on
         snap_<secret>                              what that attempt sealed: the secret's id is the name
         receipt                                    the attempt that made it, created once: from here on the upload exists
+    <workspace>/<session>/content/<day>/<event>.<id>
+                                                   the text of an event that claims it; its key ends with the day
 
 A secret is thus found by names alone, whatever became of the bytes: who throws a blob away destroys its secret first.
 """
@@ -13,12 +15,16 @@ from typing import Final
 
 from msgspec import Struct
 
+from streams.custody.claim_checks import ClaimCheck
 from streams.errors import Invalid
 from streams.session.ids import is_id
 
 RECEIPT: Final = "receipt"
 BEGUN_SUFFIX: Final = ".begun"
 _UPLOAD: Final = re.compile(r"(ws_[0-9a-f]{32})/(sess_[0-9a-f]{32})/(snap_[0-9a-f]{32})/(receipt|(snap_[0-9a-f]{32})(\.begun)?)")
+
+
+_TEXT: Final = re.compile(r"ws_[0-9a-f]{32}/sess_[0-9a-f]{32}/content/([0-9]{4}-[0-9]{2}-[0-9]{2})/evt_[0-9a-f]{32}\.[0-9a-f]{32}")
 
 
 class Place(Struct, frozen=True):
@@ -69,3 +75,17 @@ def parse_upload_name(name: str) -> UploadName | None:
         return None
     workspace_id, session_id, upload_id, _, secret_id, begun = found.groups()
     return UploadName(UploadFolder(Place(workspace_id, session_id), upload_id), secret_id, begun is not None)
+
+
+def text_name(claim: ClaimCheck) -> str:
+    """Where a claimed text lies. Raises `Invalid` where a part of it fits no pattern."""
+    name = f"{claim.workspace_id}/{claim.session_id}/content/{claim.expiry_day}/{claim.event_id}.{claim.blob_id}"
+    if _TEXT.fullmatch(name) is None:
+        raise Invalid("a claimed text's workspace, session, event or day does not fit the pattern")
+    return name
+
+
+def text_day(name: str) -> str | None:
+    """The day at whose end a claimed text can be opened no more; None for what is no text."""
+    found = _TEXT.fullmatch(name)
+    return None if found is None else found[1]

@@ -117,7 +117,7 @@ class Snapshots:
         await self._discard(place, UploadFolder(place, upload_id).name)
 
     async def discard_session(self, place: Place) -> None:
-        """As `discard`, for all that a session has uploaded."""
+        """As `discard`, for all that a session has: its uploads, and the texts that its events claim."""
         await self._discard(place, f"{place.workspace_id}/{place.session_id}")
 
     async def discard_attempt(self, folder: UploadFolder, secret_id: str) -> None:
@@ -131,13 +131,13 @@ class Snapshots:
         return await self._receipt(folder)
 
     async def _discard(self, place: Place, prefix: str) -> None:
-        names = [(blob.name, parse_upload_name(blob.name)) async for blob in self.blobs.walk(prefix)]
-        secret_ids = frozenset(parsed.secret_id for _, parsed in names if parsed is not None and parsed.secret_id is not None)
+        names = [blob.name async for blob in self.blobs.walk(prefix)]
+        parsed = [parse_upload_name(name) for name in names]
+        secret_ids = frozenset(name.secret_id for name in parsed if name is not None and name.secret_id is not None)
         if secret_ids:
             await self._in_thread(partial(self._secrets.destroy, place.workspace_id, secret_ids))
-        for name, parsed in names:
-            if parsed is not None:
-                await self.blobs.delete(name)
+        for name in names:
+            await self.blobs.delete(name)
 
     async def _undo(self, folder: UploadFolder, secret_id: str) -> None:
         try:

@@ -1,4 +1,5 @@
-"""Throws away what nothing refers to: uploads that no checkpoint names, and what is left of those that broke off.
+"""Throws away what nothing refers to: uploads that no checkpoint names, what is left of those that broke off, and texts whose
+day is over. (A text whose event never came about waits for its day, too: it is nobody's, and nobody can ask for it.)
 
 For each: its secret first, then its bytes, then what names the secret. So a sweep that stops anywhere is taken up by the next,
 and two at once do no harm. Nothing younger than the grace is touched: an upload under way is younger, and one that a
@@ -10,9 +11,10 @@ from collections.abc import AsyncIterator, Callable
 import structlog
 from msgspec import Struct
 
-from streams.blobs import Blob
+from streams.blobs import Blob, BlobStore
+from streams.custody.days import day_end_us
 from streams.errors import ContentUnavailable
-from streams.sealed_blobs.names import UploadFolder, UploadName, parse_upload_name
+from streams.sealed_blobs.names import UploadFolder, UploadName, parse_upload_name, text_day
 from streams.sealed_blobs.snapshots import Snapshots
 
 IsReferenced = Callable[[str, str], bool]
@@ -27,6 +29,7 @@ class Swept(Struct):
     uploads: int = 0
     attempts: int = 0
     """That broke off, or lost against another one."""
+    texts: int = 0
 
 
 def is_fresh(stored_at: int, *, now_us: int, grace_s: float) -> bool:
@@ -45,6 +48,7 @@ async def sweep(snapshots: Snapshots, is_referenced: IsReferenced, *, grace_s: f
         if any(name.secret_id is None for name in old) and not is_referenced(folder.place.session_id, folder.upload_id):
             await snapshots.discard(folder.place, folder.upload_id)
             swept.uploads += 1
+    swept.texts = await _sweep_texts(snapshots.blobs, before)
     return swept
 
 
@@ -69,6 +73,17 @@ async def _sweep_attempts(snapshots: Snapshots, folder: UploadFolder, old: list[
         elif any(name.is_begun and name.secret_id == attempt for name in old):
             # Its process ended between the receipt and the end of the mark.
             await snapshots.blobs.delete(folder.begun(attempt))
+    return thrown
+
+
+async def _sweep_texts(blobs: BlobStore, before: int) -> int:
+    """How many texts were thrown away whose day ended before a moment."""
+    thrown = 0
+    async for blob in blobs.walk(""):
+        day = text_day(blob.name)
+        if day is not None and day_end_us(day) < before:
+            await blobs.delete(blob.name)
+            thrown += 1
     return thrown
 
 

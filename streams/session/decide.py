@@ -127,6 +127,9 @@ def _append(work: Work) -> Rejected | None:
                 work.note(place_of(content), at, at)
         else:
             scope = None
+            if under is not None:
+                work.note(under.expiry_day, since, until)
+                under = None
             judged = _judged(work, draft)
             if isinstance(judged, Rejected):
                 return judged

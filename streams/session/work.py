@@ -225,8 +225,10 @@ class Work:
                 last_command_offset=self._command_offset,
                 content_last=header.content_last if today is None else today[1],
             )
-            known = contents is None or today is not None
-            self.put(((HEADER, header),) if known or contents is None else history.noted(header, history_of(self), contents))
+            if contents is None or today is not None:
+                self.put(((HEADER, header),))
+            else:
+                self.put(history.noted(header, history_of(self), contents))
         about = self.told or self.reported
         at = None if about is None else run_of(self, about)
         attempt = None if self.told is None else attempt_of(self, self.told)

@@ -1,5 +1,6 @@
 """A workspace's policy, set by the command line and followed by a gateway: what it leaves in the log of later sessions."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -8,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from connectors.sources.direct import direct_transport
+from connectors.sources.ingest import IngestReport, run_ingest
+from connectors.sources.samples import FOLDER as SAMPLES
 from session_streams import Client, Retries
 from streams.settings import Settings
 from tests.kafka.test_up import REPOSITORY, clean_environment
@@ -63,6 +67,22 @@ def test_a_policy_holds_for_sessions_created_after_it_and_not_for_those_before(c
     assert client.request("GET", f"/v1/sessions/{before.session_id}").json()["policy"]["mode"] == "standard"
     created = client.request("GET", f"/v1/sessions/{after['session_id']}/events").json()["events"][0]
     assert (created["attributes"]["policy_mode"], created["attributes"]["checkpoint_window_s"]) == ("zdr", DAY_S)
+
+
+def test_an_import_past_the_gateway_keeps_to_the_policy_too(roles: Roles, client: Client, settings: Settings) -> None:
+    policy(settings, "set", "--mode", "zdr")
+    key = roles.key()
+
+    async def scenario() -> IngestReport:
+        async with direct_transport(settings, key) as transport:
+            return await run_ingest([SAMPLES / "tide-tables.jsonl"], transport, check=False, patience_s=30)
+
+    assert asyncio.run(scenario()).ok
+    (session,) = client.sessions()
+    assert client.request("GET", f"/v1/sessions/{session.session_id}").json()["policy"]["mode"] == "zdr"
+    events = list(client.events(session.session_id))
+    assert len(events) > 10
+    assert {event.content for event in events} == {None}
 
 
 def test_a_window_beyond_its_limit_is_refused_with_field_and_limit(settings: Settings) -> None:

@@ -72,7 +72,9 @@ class EventLog:
         subject_id: str | None = None,
         workspace_id: str = WORKSPACE,
         ciphertext: bytes = b"",
+        **fields: object,
     ) -> list[Record]:
+        """`fields`: more of each draft."""
         command_id = made_up_id("cmd", self._command_offset)
         content = Content("sealed", KeyReference(subject_id, session, "2027-01-02"), ciphertext, bytes(32)) if ciphertext else NO_CONTENT
         made = []
@@ -80,8 +82,8 @@ class EventLog:
             draft = Draft(
                 event_id=derive_event_id(command_id, index), session_id=session, type=event_type, workspace_id=workspace_id,
                 subject_id=subject_id, command_id=command_id, attributes=attributes,
-                content=content,
-            )  # fmt: skip
+                content=content, **fields,
+            )  # type: ignore[arg-type]  # fmt: skip
             made.append(self._accept(draft, index == len(events) - 1))
         self._command_offset += 2
         self._offset += 1

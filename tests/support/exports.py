@@ -63,11 +63,11 @@ class History:
         self.events.append((Event(**structs.asdict(draft), **added, hash=self._last_hash), raw, opened))
         return self
 
-    def lines(self, from_sequence: int = 1) -> list[bytes]:
-        end = len(self.events)
-        told = [lines.position_line(*each) for each in self.events[from_sequence - 1 :]]
+    def lines(self, from_sequence: int = 1, end_sequence: int | None = None) -> list[bytes]:
+        end = len(self.events) if end_sequence is None else end_sequence
+        told = [lines.position_line(*each) for each in self.events[from_sequence - 1 : end]]
         header = lines.header_line(self.session_id, from_sequence=from_sequence, end_sequence=end)
-        return [header, *told, lines.trailer_line(end, self._last_hash)]
+        return [header, *told, lines.trailer_line(end, self.events[end - 1][0].hash if end else None)]
 
 
 def conversation(length: int = 6, session_id: str = SESSION) -> History:

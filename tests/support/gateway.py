@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from msgspec import structs
 from connectors.edge.compose import CommandComposer
 from connectors.edge.keys import KeyAdministration, KeyTable
 from connectors.edge.policies import PolicyAdministration, PolicyTable
-from connectors.edge.submit import Submitter, new_reply_to
+from connectors.edge.submit import Submitter
 from connectors.gateway.app import ROUTES, GatewayApplication
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.openapi import codes_of
@@ -40,12 +40,15 @@ from streams.log.partitioner import partition_of
 from streams.log.position import Position
 from streams.log.reader import Record
 from streams.log.record import decode_command, encode_attributes, encode_draft, encode_event
+from streams.log.requests import new_reply_to
+from streams.projections.checkpoints import CheckpointRow
+from streams.projections.runs import RunRow
 from streams.projections.sessions import SessionRow, SourceCursor
 from streams.query.graphs import GraphPage
-from streams.query.pages import EventsPage, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
 from streams.sealed_blobs import Snapshots
 from streams.session import chain
-from streams.session.commands import Command
+from streams.session.commands import Command, Kind
 from streams.session.dead_letters import DeadLetter
 from streams.session.decide import decide
 from streams.session.events import SessionAttributes
@@ -54,6 +57,7 @@ from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
 from streams.session.state import DictItems
 from streams.settings import Settings
 from tests.support.graphs import GraphStore
+from tests.support.owner_table import OwnerTable
 
 WORKSPACE = "ws_" + "a" * 32
 OTHER_WORKSPACE = "ws_" + "b" * 32
@@ -66,6 +70,7 @@ class MemoryLog:
 
     def __init__(self, settings: Settings) -> None:
         self.rows: dict[str, SessionRow] = {}
+        self.table = OwnerTable()
         self.events: dict[str, list[bytes]] = {}
         self.commands: list[Command] = []
         self.values: list[bytes] = []
@@ -76,6 +81,7 @@ class MemoryLog:
         self.settle: Callable[[list[Outcome]], None] = lambda outcomes: None
         self._settings = settings
         self._offsets = itertools.count()
+        self._erasures = itertools.count()
         self._items: dict[str, DictItems] = {}
         self._told: dict[str, tuple[bytes, Outcome]] = {}
 
@@ -100,6 +106,14 @@ class MemoryLog:
             return
         self.settle([outcome])
 
+    def erase(self, session_id: str) -> None:
+        """As the custodian tells the authority of it."""
+        command = Command(
+            command_id=f"cmd_{next(self._erasures):032x}", session_id=session_id, workspace_id=self.rows[session_id].workspace_id,
+            kind=Kind.ERASE, principal_id="key_" + "0" * 32, request_digest=bytes(32), issued_at=0, not_after=2**62,
+        )  # fmt: skip
+        assert self._decided(command).status == ACCEPTED
+
     def send_dead_letter(self, letter: DeadLetter, key: str, on_done: Callable[[StreamsError | None], None]) -> None:
         self.letters.append(letter)
         on_done(self.undeliverable)
@@ -117,6 +131,7 @@ class MemoryLog:
             outcome = self._refused(command, decision)
         else:
             header = session_of(items)
+            told = len(self.events.get(command.session_id, []))
             previous = chain.genesis(command.session_id) if header is None else header.last_hash
             for index, draft in enumerate(decision.drafts):
                 added: dict[str, Any] = {
@@ -129,7 +144,10 @@ class MemoryLog:
             items.put(decision.chained(previous) if decision.drafts else decision.changed)
             header = items.get("session", "")
             assert isinstance(header, SessionState)
+            self.table.apply(command.session_id, self.events.get(command.session_id, [])[told:])
             self._fold(header, decision.drafts)
+            for sent in decision.sent:
+                self._decided(sent)
             outcome = Outcome(
                 command_id=command.command_id, correlation=0, session_id=command.session_id, status=ACCEPTED,
                 first_sequence=decision.first_sequence, last_sequence=header.sequence, position_offset=header.last_command_offset,
@@ -143,11 +161,12 @@ class MemoryLog:
         return Outcome(
             command_id=command.command_id, correlation=0, session_id=command.session_id, status=REJECTED, code=rejected.code,
             detail=rejected.detail, last_sequence=0 if header is None else header.sequence, decided_at=0,
-            actual_run_sequence=rejected.actual_run_sequence,
+            actual_run_sequence=rejected.actual_run_sequence, missing=rejected.missing,
         )  # fmt: skip
 
     def _fold(self, header: SessionState, drafts: tuple[Any, ...]) -> None:
         row = self.rows.get(header.session_id)
+        folded = self.table.model.session(header.workspace_id, header.session_id)
         counts = {} if row is None else dict(row.counts)
         source = None if row is None else row.source
         for draft in drafts:
@@ -160,7 +179,7 @@ class MemoryLog:
         self.rows[header.session_id] = SessionRow(
             header.session_id, header.workspace_id, header.subject_id, header.status, origin if row is None else row.origin,
             header.policy_mode, header.content_window_days, header.created_at, header.last_accepted_at, header.sequence,
-            header.last_command_offset, counts, source,
+            header.last_command_offset, counts, source, folded.checkpoint_window_s, folded.lineage,
         )  # fmt: skip
 
 
@@ -209,6 +228,58 @@ class MemoryOwners:
             await asyncio.sleep(0.01)
         values = self._log.events[session_id][after : after + limit]
         return EventsPage(row, tuple(values), (), after + len(values))
+
+    async def event_named(
+        self, workspace_id: str, session_id: str, event_id: str, *, hint: int | None = None, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> int:  # fmt: skip
+        await self.session(workspace_id, session_id, subject_id=subject_id, position=position)
+        found, _ = self._log.table.model.named_event(workspace_id, session_id, event_id, subject_id)
+        if found is None:
+            raise NotFound(f"session {session_id} has no event {event_id}")
+        return found
+
+    async def checkpoints(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, cursor: str | None = None, limit: int = 100,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> CheckpointsPage:  # fmt: skip
+        await self.session(workspace_id, session_id, subject_id=subject_id, position=position)
+        return self._log.table.model.checkpoints(workspace_id, session_id, subject_id, cursor=cursor, limit=limit)
+
+    async def checkpoint(
+        self, workspace_id: str, session_id: str, checkpoint_id: str, *, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> CheckpointRow:  # fmt: skip
+        await self.session(workspace_id, session_id, subject_id=subject_id, position=position)
+        return self._log.table.model.checkpoint(workspace_id, session_id, checkpoint_id, subject_id)
+
+    async def run(
+        self, workspace_id: str, session_id: str, run_id: str, *, subject_id: str | None = None,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> RunRow:  # fmt: skip
+        await self.session(workspace_id, session_id, subject_id=subject_id, position=position)
+        return self._log.table.model.run(workspace_id, session_id, run_id, subject_id)
+
+    async def claimable(
+        self, workspace_id: str, lanes: Sequence[str], *, subject_id: str | None = None, limit: int = 10,
+        wait_ms: int = 0, wait_s: float = 5.0,
+    ) -> tuple[RunRow, ...]:  # fmt: skip
+        deadline = time.monotonic() + wait_ms / 1000
+        while True:
+            if self.failure is not None:
+                raise self.failure
+            found = self._log.table.model.claimable(workspace_id, lanes, subject_id, partitions=(0,), limit=limit)
+            if found or time.monotonic() >= deadline:
+                return found
+            await asyncio.sleep(0.01)
+
+    async def claimed(
+        self, workspace_id: str, claim_digest: str, *, subject_id: str | None = None, wait_s: float = 5.0
+    ) -> RunRow | None:  # fmt: skip
+        if self.failure is not None:
+            raise self.failure
+        found = self._log.table.model.claimed(workspace_id, claim_digest, subject_id, partitions=(0,))
+        return found[0] if found else None
 
 
 class MemoryGraphOwners:
@@ -343,6 +414,11 @@ def check_documented(response: httpx.Response) -> None:
     route = next((route for route, path in _PATTERNS if route.method == request.method and path.fullmatch(request.url.path)), None)
     if route is None or response.headers.get("content-type", "").startswith("text/event-stream"):
         return
+    if response.status_code == 204:
+        assert route.nothing is not None, f"{route.name}: 204 is not documented"
+        return
+    if response.status_code == 200 and route.media_type is not None and response.headers["content-type"].startswith(route.media_type):
+        return  # whoever reads it, reads it piece by piece
     body = response.read()
     if response.status_code == route.status:
         if response.headers["content-type"].partition(";")[0] in route.other_media_types:

@@ -5,6 +5,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from streams.session.commands import Command, Kind, Report
 from streams.session.events import (
     ApprovalAttributes,
     ArtifactAttributes,
@@ -24,13 +25,15 @@ from streams.session.events import (
     WaitAttributes,
 )
 from tests.support.examples import made_up_id
-from tests.support.story import SECOND, Story, part, sealed
+from tests.support.recovering import checkpoint_part, fork_part, native, replace_part
+from tests.support.story import SECOND, WORKER, Story, part, sealed
 
 Pick = tuple[int, int, int, bool]
 """Which fact, of which thing, in which place, and whether an actor told of it."""
 
 _DIGEST: Final = "sha256:" + "4" * 64
 _THINGS: Final = 3
+LIVE: Final = made_up_id("run", "live")
 
 _ENDS: Final = (
     "attempt.failed", "attempt.replaced", "attempt.fenced", "run.completed", "run.failed", "run.cancelled", "turn.completed",
@@ -40,8 +43,9 @@ FACTS: Final = _ENDS + 3 * (
     "tool.called", "tool.returned", "child.started", "child.settled", "wait.opened", "wait.answered", "wait.expired",
     "approval.requested", "approval.granted", "approval.denied", "effect.dispatched", "effect.dispatched", "effect.indeterminate",
     "effect.receipt_accepted", "effect.reconciled", "artifact.recorded", "context.pinned", "steering.applied",
+    "live.claimed", "live.ready", "live.failed", "live.checkpointed", "live.replaced", "live.forked",
 )  # fmt: skip
-"""What ends a Run is rarer than what happens in one."""
+"""What ends a Run is rarer than what happens in one. `live` things are done by the worker of a Run that is not imported."""
 
 PICKS: Final = st.lists(
     st.tuples(st.integers(0, len(FACTS) - 1), st.integers(0, _THINGS - 1), st.integers(0, _THINGS - 1), st.booleans()),
@@ -57,10 +61,35 @@ def history(picks: Sequence[Pick]) -> Story:
     story.tell(opened, part("turn.started", thread_id=made_up_id("sthr", 0), turn_id=made_up_id("turn", 0)), importing=True)
     for thing in range(_THINGS):
         story.with_imported_run(made_up_id("run", thing))
+    story.with_run(LIVE)
     for pick in picks:
         story.now += SECOND
-        story.decide(story.command(_draft(story, pick), importing=True))
+        live = FACTS[pick[0]].startswith("live.")
+        story.decide(_live(story, pick) if live else story.command(_draft(story, pick), importing=True))
     return story
+
+
+def _live(story: Story, pick: Pick) -> Command:
+    """What the worker of the live Run does next: with leases of half a minute, some of it comes too late."""
+    fact, thing, place, acted = pick
+    checkpoint_id, run = made_up_id("ckpt", thing), story.run(LIVE)
+    match FACTS[fact]:
+        case "live.claimed":
+            return story.command(story.claim_parts(f"{thing}{place}", LIVE), kind=Kind.CLAIM, by=WORKER, lease_ms=30_000)
+        case "live.replaced" if run.generation:
+            return story.command(replace_part(story, LIVE, f"{thing}{place}"), kind=Kind.REPLACE, by=WORKER)
+        case "live.forked":
+            named = checkpoint_id if acted and story.items.get("checkpoint", checkpoint_id) is not None else None
+            return story.command(fork_part(story, checkpoint_id=named, label=f"{thing}{place}"), kind=Kind.FORK)
+        case "live.checkpointed":
+            draft = checkpoint_part(story, LIVE, thing, **(native(thing) if acted else {}))
+        case "live.failed":
+            draft = part("attempt.failed", run_id=LIVE)
+        case _:
+            draft = part("attempt.ready", run_id=LIVE)
+    attempt = story.attempt(LIVE) if run.generation else None
+    task = None if attempt is None else attempt.native_task_id
+    return story.command(draft, by=WORKER, report=Report(LIVE, run.generation, task, run.sequence))
 
 
 def _draft(story: Story, pick: Pick) -> Draft:

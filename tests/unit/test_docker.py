@@ -25,7 +25,7 @@ COMPOSE = ROOT / "docker" / "compose.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
 BROKERS = {name: service for name, service in SERVICES.items() if name.startswith("broker-")}
 OURS = {name: service for name, service in SERVICES.items() if name not in BROKERS}
-ROLES = {"authority", "projector", "graph-projector", "gateway"}
+ROLES = {"authority", "projector", "graph-projector", "custodian", "gateway"}
 PREFIX = "SESSION_STREAMS_"
 # How a broker of this cluster finds itself and the others; everything else about it is a guarantee.
 WIRING = {

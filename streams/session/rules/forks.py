@@ -12,7 +12,7 @@ from msgspec import structs
 from streams.session import consequences, history, refusals
 from streams.session.commands import Command, Kind
 from streams.session.events import CheckpointAttributes, Draft, Link, SessionAttributes
-from streams.session.folds import LIVE, read
+from streams.session.folds import LIVE, ZDR, read
 from streams.session.ids import derive_event_id, derive_from_command
 from streams.session.items import CheckpointState, SessionState, checkpoint_of
 from streams.session.outcomes import Rejected, Unavailable
@@ -57,7 +57,7 @@ def fork(work: Work) -> Rejected | None:
     consequences.append(work, structs.replace(draft, attributes=told))
     if checkpoint is not None:
         work.append(_consumed(work, draft, checkpoint, told), AUTHORITY)
-    work.sent = (_child(work, place, told, checkpoint, child_id, depth),)
+    work.sent = (_child(work, place, attributes, told, checkpoint, depth),)
     return None
 
 
@@ -105,14 +105,18 @@ def _consumed(work: Work, forked: Draft, checkpoint: CheckpointState, told: Sess
     return work.make("checkpoint.consumed", None, attributes, links=links)
 
 
-def _child(work: Work, place: Place, told: SessionAttributes, checkpoint: CheckpointState | None, child_id: str, depth: int) -> Command:
-    command, header = work.command, place.header
+def _child(
+    work: Work, place: Place, asked: SessionAttributes, told: SessionAttributes, checkpoint: CheckpointState | None, depth: int
+) -> Command:
+    """`asked` holds the workspace's policy of now, where it has one: a fork is a session created after it, and keeps no longer than its
+    source does."""
+    command, header, child_id = work.command, place.header, told.child_session_id or ""
     command_id = derive_from_command("cmd", command.command_id, 0)
     created = SessionAttributes(
         origin=LIVE,
-        policy_mode=header.policy_mode,
-        content_window_days=header.content_window_days,
-        checkpoint_window_s=header.checkpoint_window_s,
+        policy_mode=ZDR if ZDR in (header.policy_mode, asked.policy_mode) else header.policy_mode,
+        content_window_days=min(header.content_window_days, max(1, asked.content_window_days or header.content_window_days)),
+        checkpoint_window_s=min(header.checkpoint_window_s, max(1, asked.checkpoint_window_s or header.checkpoint_window_s)),
         fork_id=told.fork_id,
         source_session_id=header.session_id,
         checkpoint_id=told.checkpoint_id,

@@ -277,8 +277,98 @@ class TestWhatIsCutIsIncomplete:
 
     def test_more_than_an_export_is_named_too(self) -> None:
         assert found([*LINES, b"\n"]) == ("after_end", 9, None)
-        assert found([*LINES, *LINES]) == ("after_end", 9, None)
+        assert found([*LINES, *LINES]) == ("wrong_source", 10, 1)
         assert found([*LINES, LINES[2]]) == ("after_end", 9, None)
+
+
+def lineage(*ends: int) -> list[History]:
+    """Sessions, each forked from the one before it at that one's position `end`."""
+    made = [History(made_up_id("sess", 0)).tell("session.created", SessionAttributes(origin="live"))]
+    for number, end in enumerate(ends, 1):
+        for text in range(end):
+            made[-1].tell(text=f'"{text}"')
+        at = made[-1].events[end - 1][0]
+        attributes = SessionAttributes(
+            origin="live", source_session_id=at.session_id, through_sequence=end, through_event_id=at.event_id,
+            source_hash=at.hash.hex(), depth=number,
+        )  # fmt: skip
+        made.append(History(made_up_id("sess", number)).tell("session.created", attributes))
+    return made
+
+
+def in_one_file(sessions: list[History], *ends: int) -> list[bytes]:
+    """Their exports one behind the other: each up to its end, the last one whole."""
+    parts = [session.lines(end_sequence=end) for session, end in zip(sessions, ends, strict=False)]
+    return [line for part in [*parts, sessions[-1].lines()] for line in part]
+
+
+class TestALineage:
+    def test_is_verified_as_one_chain_a_session_tied_by_what_each_fork_names(self) -> None:
+        sessions = lineage(3, 2)
+        lines = in_one_file(sessions, 3, 2)
+        verdict = verify(lines, lineage=True)
+        assert verdict.ok, verdict
+        assert (verdict.session_id, verdict.end_sequence) == (sessions[2].session_id, 1)
+        assert [(session_id, end) for session_id, end, _ in verdict.ancestors] == [
+            (sessions[0].session_id, 3), (sessions[1].session_id, 2),
+        ]  # fmt: skip
+        assert [(entry.session_id, entry.sequence) for entry in read(lines)][:4] == [
+            (sessions[0].session_id, 1), (sessions[0].session_id, 2), (sessions[0].session_id, 3), (sessions[1].session_id, 1),
+        ]  # fmt: skip
+        assert f"behind {sessions[1].session_id} to 2, behind {sessions[0].session_id} to 3" in str(verdict)
+
+    def test_a_fork_alone_is_an_export_of_its_own_but_no_lineage(self) -> None:
+        lines = lineage(3)[1].lines()
+        assert verify(lines).ok
+        assert found(lines, lineage=True) == ("not_whole", 2, 1)
+
+    def test_a_source_that_ends_elsewhere_than_the_fork_says_is_found(self) -> None:
+        sessions = lineage(3)
+        for end in (2, 4):
+            assert found(in_one_file(sessions, end))[0] == "wrong_source"
+
+    def test_another_history_of_the_source_is_found(self) -> None:
+        """Every chain holds in itself; the hash that the fork names is not the one that its source ends with."""
+        fork, other = lineage(3)[1], History(made_up_id("sess", 0)).tell("session.created", SessionAttributes(origin="live"))
+        for text in ("another", "history", "altogether"):
+            other.tell(text=f'"{text}"')
+        assert verify(other.lines()).ok
+        assert found(in_one_file([other, fork], 3))[0] == "wrong_source"
+
+    def test_an_ancestor_that_is_left_out_or_stands_in_another_place_is_found(self) -> None:
+        first, second, third = lineage(3, 2)
+        assert found(in_one_file([first, third], 3))[0] == "wrong_source"
+        assert found(in_one_file([second, third], 2), lineage=True)[0] == "not_whole"
+        assert found(in_one_file([second, first, third], 2, 3))[0] == "wrong_source"
+        assert found(in_one_file([first, second, second, third], 3, 2, 2))[0] == "wrong_source"
+
+    def test_a_cut_anywhere_within_is_incomplete(self) -> None:
+        sessions = lineage(3, 2)
+        lines = in_one_file(sessions, 3, 2)
+        ends = [5, 9]  # lines behind which the file is the whole export of an ancestor
+        for cut in range(1, len(lines)):
+            verdict = verify(lines[:cut])
+            assert (verdict.code == "verified") == (cut in ends), cut
+            assert verdict.ok or verdict.code == "incomplete"
+
+    def test_a_part_stands_only_at_the_beginning(self) -> None:
+        first, second = lineage(3)
+        assert verify([*first.lines(2, end_sequence=3), *second.lines()], part=True).ok
+        second.tell(text="1")
+        assert found([*first.lines(end_sequence=3), *second.lines(2)], part=True)[0] == "not_whole"
+
+    def test_the_last_hash_that_is_expected_is_the_forks(self) -> None:
+        sessions = lineage(3)
+        lines = in_one_file(sessions, 3)
+        expected = json.loads(lines[-1])["last_hash"]
+        assert verify(lines, last_hash=expected).ok
+        source_end = json.loads(sessions[0].lines(end_sequence=3)[-1])["last_hash"]
+        assert found(lines, last_hash=source_end)[0] == "other_history"
+
+    def test_has_at_most_sixteen_ancestors(self) -> None:
+        ends = (1,) * 17
+        assert verify(in_one_file(lineage(*ends[:16]), *ends[:16]), lineage=True).ok
+        assert found(in_one_file(lineage(*ends), *ends))[0] == "wrong_source"
 
 
 class TestLinesThatNoExportHas:

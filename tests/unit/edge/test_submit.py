@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from connectors.edge.compose import Composed
-from connectors.edge.submit import Submitter, new_reply_to
+from connectors.edge.submit import Submitter
 from streams.errors import BrokerUnavailable, Invalid, Misconfigured, OutcomeUnknown, Overloaded, StreamsError
 from streams.log.record import decode_command, encode_draft
+from streams.log.requests import new_reply_to
 from streams.session.outcomes import ACCEPTED, Outcome
 from tests.support.commands import append_messages, new_id
 

@@ -73,7 +73,7 @@ def losing(made: World, monkeypatch: pytest.MonkeyPatch, name: str, lose: Callab
 
 @LOSSES
 @pytest.mark.parametrize(
-    ("path", "opening"), [("events", "open_many"), ("graph", "why_closed"), ("graph?through_sequence=2", "why_closed")]
+    ("path", "opening"), [("events", "open_each"), ("graph", "why_closed"), ("graph?through_sequence=2", "why_closed")]
 )
 def test_what_was_opened_is_kept_back_from_who_is_not_let_in_any_more(
     made: World, monkeypatch: pytest.MonkeyPatch, path: str, opening: str, loss: str, code: str, status: int
@@ -107,7 +107,7 @@ def test_a_stream_ends_before_it_sends_what_was_opened(
     reader = Reader(made)
     session = new_session(reader.client)
     post(reader.client, f"/v1/sessions/{session}/events", message(SECRET_WORDS))
-    losing(made, monkeypatch, "open_many", getattr(reader, loss))
+    losing(made, monkeypatch, "open_each", getattr(reader, loss))
     with reader.client.stream("GET", f"/v1/sessions/{session}/events", headers=STREAM) as response:
         text = b"".join(response.iter_raw()).decode()
     assert f": {code}\n\n" in text

@@ -117,12 +117,12 @@ def test_too_many_lines_are_too_large(client: httpx.Client, session: str) -> Non
     assert append(client, session, b'{"type":"message.appended"}\n' * 5001, NDJSON)[:2] == (413, "request.too_large")
 
 
-def test_an_event_of_ten_megabytes_is_too_large(client: httpx.Client, session: str) -> None:
-    assert append(client, session, json.dumps(message("x" * 10_000_000)).encode(), JSON)[:2] == (413, "request.too_large")
+def test_an_event_of_seventy_megabytes_is_too_large(client: httpx.Client, session: str) -> None:
+    assert append(client, session, json.dumps(message("x" * 70_000_000)).encode(), JSON)[:2] == (413, "request.too_large")
 
 
 def test_content_just_above_the_limit_is_too_large_however_well_it_compresses(client: httpx.Client, session: str) -> None:
-    assert append(client, session, json.dumps(message("x" * 8 * 1024 * 1024)).encode(), JSON)[:2] == (413, "request.too_large")
+    assert append(client, session, json.dumps(message("x" * 64 * 1024 * 1024)).encode(), JSON)[:2] == (413, "request.too_large")
 
 
 def test_a_body_of_200_megabytes_is_refused_before_it_is_read(client: httpx.Client, session: str) -> None:

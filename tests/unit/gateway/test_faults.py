@@ -73,7 +73,7 @@ def test_more_commands_than_may_be_under_way_are_refused_at_once(tmp_path: Path)
 
 
 def test_bodies_that_are_held_at_once_are_bounded(tmp_path: Path) -> None:
-    with world(tmp_path, limits=GatewayLimits(commands_bytes_max=1_000_000)) as made:
+    with world(tmp_path, limits=GatewayLimits(bodies_bytes_max=1_000_000)) as made:
         client = made.client()
         session = new_session(client)
         body = ndjson(message("x" * 1_200_000))

@@ -12,6 +12,7 @@ from connectors.gateway.graph import preferred
 from streams.errors import ProjectionBehind
 from tests.support.examples import made_up_id
 from tests.support.gateway import OTHER_WORKSPACE, World, ndjson, new_session, post
+from tests.support.workers import worker_of
 
 PERSON = "mia_li_3668"
 
@@ -47,7 +48,7 @@ def test_the_graph_tells_of_nodes_edges_and_how_far_it_is(client: httpx.Client, 
     assert graph["through_sequence"] == len(events) == 10
     assert [node["type"] for node in graph["nodes"]] == ["session", "thread", "actor", "turn", "run", "attempt", "wait"]
     assert {edge["type"] for edge in graph["edges"]} == {
-        "contains", "caused_by", "attempt_of", "waits_on", "answered_by",
+        "contains", "caused_by", "attempt_of", "rebuilt_from", "waits_on", "answered_by",
     }  # fmt: skip
     for item in (*graph["nodes"], *graph["edges"]):
         assert events[item["created_sequence"] - 1]["event_id"] == item["created_event_id"]
@@ -93,10 +94,40 @@ def test_what_lies_around_a_node(client: httpx.Client, session: str) -> None:
     assert {node["type"] for node in near["nodes"]} == {"wait", "run", "actor"}
     assert not near["truncated"]
     attempt = f"{run}.1"
-    assert {node["id"] for node in read(client, session, around=attempt, depth=1).json()["nodes"]} == {attempt, run}
+    assert {node["id"] for node in read(client, session, around=attempt, depth=1).json()["nodes"]} == {attempt, run, session}
     assert [node["id"] for node in read(client, session, around=attempt, depth=0).json()["nodes"]] == [attempt]
     was = read(client, session, around=run, depth=2, through_sequence=4).json()
     assert {node["type"] for node in was["nodes"]} == {"run", "turn", "thread", "actor"}
+
+
+def test_checkpoints_and_forks_are_told_and_drawn(client: httpx.Client) -> None:
+    worker = worker_of(client, new_session(client))
+    worker.post(f"{worker.attempt}/ready", {})
+    checkpoint = worker.checkpoint(native=b"state")["checkpoint_id"]
+    child = post(client, f"{worker.session}/forks", {"checkpoint_id": checkpoint}, status=201)["session_id"]
+    graph = read(client, worker.session_id).json()
+    drawn = {(edge["type"], edge["from"], edge["to"]) for edge in graph["edges"]}
+    assert {
+        ("produced", f"{worker.run_id}.1", checkpoint), ("consumed", child, checkpoint), ("forked_from", child, checkpoint),
+        ("forked_from", child, worker.session_id), ("rebuilt_from", f"{worker.run_id}.1", worker.session_id),
+    } <= drawn  # fmt: skip
+    (rebuilt,) = [edge for edge in graph["edges"] if edge["type"] == "rebuilt_from"]
+    assert rebuilt["reason"] == "no_checkpoint"
+    told = of_type(graph, "checkpoint")
+    assert told["kind"] == "native"
+    assert told["through_sequence"] < told["created_sequence"]
+    assert told["expires_at"] > told["created_at"]
+    assert [(gap["reason"], gap["node"]) for gap in graph["gaps"]] == [("elsewhere", child)]
+    near = read(client, worker.session_id, around=checkpoint, depth=1).json()
+    assert {node["id"] for node in near["nodes"]} == {checkpoint, f"{worker.run_id}.1", child}
+    before = read(client, worker.session_id, through_sequence=told["created_sequence"] - 1).json()
+    assert checkpoint not in {node["id"] for node in before["nodes"]}
+    assert read(client, worker.session_id, through_sequence=graph["through_sequence"]).json() == graph
+    for form in ("mermaid", "dot", "svg"):
+        text = read(client, worker.session_id, format=form).text
+        assert f"checkpoint {checkpoint.removeprefix('ckpt_')[:8]}" in text
+        assert "forked_from" in text
+        assert "elsewhere" in text
 
 
 def test_the_header_accept_and_the_format_choose_the_form(client: httpx.Client, session: str) -> None:

@@ -18,7 +18,7 @@ ABSENT: Final = "sess_" + "0" * 32
 DIGEST: Final = "sha256:" + "0" * 64
 IDS: Final = {
     "turn_id": "turn_" + "0" * 32, "run_id": "run_" + "0" * 32, "generation": "1", "wait_id": "wait_" + "0" * 32,
-    "approval_id": "appr_" + "0" * 32, "effect_id": "eff_" + "0" * 32,
+    "approval_id": "appr_" + "0" * 32, "effect_id": "eff_" + "0" * 32, "checkpoint_id": "ckpt_" + "0" * 32,
 }  # fmt: skip
 BODIES: Final[dict[Any, dict[str, Any]]] = {
     bodies.FailAttempt: {"reason": "broken"},
@@ -29,6 +29,24 @@ BODIES: Final[dict[Any, dict[str, Any]]] = {
     bodies.DispatchEffect: {"provider": "mail", "request_digest": DIGEST, "action_digest": DIGEST},
     bodies.ReceiveReceipt: {"receipt_digest": DIGEST},
     bodies.ReconcileEffect: {"evidence_kind": "provider_lookup", "outcome": "succeeded"},
+    bodies.ClaimNext: {"lanes": ["main"]},
+    bodies.ReplaceAttempt: {
+        "replaces": 1,
+        "frontier_sequence": 1,
+        "harness_revision": "a",
+        "environment_revision": "a",
+        "driver": "a",
+        "sandbox_provider_revision": "a",
+        "policy": "a",
+        "execution_target": "a",
+    },
+    bodies.CreateCheckpoint: {
+        "through_sequence": 1,
+        "through_event_id": "evt_" + "0" * 32,
+        "continuation": {"kind": "event_log_rebuild"},
+        "snapshot": {"provider": "a", "reference": "b"},
+    },
+    bodies.ForkSession: {"at_event": "evt_" + "0" * 32},
     bodies.DeadLetterBody: {"source_kind": "claude-code", "reason": "malformed", "place": "1", "record": base64_of(b"{")},
 }
 """What a body needs; every other one may be empty, but for an event's type."""
@@ -44,6 +62,8 @@ def ask(client: httpx.Client, route: Route, session: str) -> httpx.Response:
         return client.get(path)
     body = {"type": "message.appended"} if route.reads_body_itself else BODIES.get(route.body, {})
     report = {} if route.report == "none" else {"session-streams-report": f"{IDS['run_id']};1;task_{'0' * 32};0"}
+    if route.body is None:
+        return client.post(path, content=b"bytes", headers={**key(), **report, "content-type": next(iter(route.other_body_types))})
     return client.post(path, json=body, headers={**key(), **report})
 
 
@@ -62,11 +82,11 @@ def hers(client: httpx.Client) -> tuple[str, str]:
 
 @pytest.mark.parametrize("route", SCOPED)
 def test_a_key_that_holds_every_scope_but_the_routes_own_is_refused(shared: World, hers: tuple[str, str], route: Route) -> None:
-    assert route.scope is not None
-    client = shared.client(*(scope for scope in SCOPES if scope not in (route.scope, "admin")))
-    for session in (hers[0], ABSENT, "mia_li_3668"):
-        response = ask(client, route, session)
-        assert (response.status_code, response.json()["code"]) == (403, "auth.scope")
+    for needed in (route.scope, route.also_scope or route.scope):
+        client = shared.client(*(scope for scope in SCOPES if scope not in (needed, "admin")))
+        for session in (hers[0], ABSENT, "mia_li_3668"):
+            response = ask(client, route, session)
+            assert (response.status_code, response.json()["code"]) == (403, "auth.scope")
 
 
 @pytest.mark.parametrize("route", GUARDED)

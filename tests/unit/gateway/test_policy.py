@@ -43,7 +43,8 @@ def test_a_policy_is_pinned_to_sessions_created_after_it(shared: World, workspac
     assert (shown["mode"], shown["checkpoint_window_s"], shown["source"]) == ("zdr", DAY_S, "workspace")
     after = post(client, "/v1/sessions", {}, status=201)
     assert after["policy"] == {"mode": "zdr", "content_window_days": 5, "checkpoint_window_s": DAY_S}
-    assert pinned(client, before)["mode"] == "standard"
+    assert pinned(client, before) == {"mode": "standard", "content_window_days": 30, "checkpoint_window_s": 30 * DAY_S}
+    assert pinned(client, after["session_id"]) == after["policy"]
     for session in (before, after["session_id"]):
         post(client, f"/v1/sessions/{session}/events", message())
     assert content_states(shared, before)[-1] == SEALED

@@ -8,13 +8,12 @@ from msgspec import structs
 
 from streams.graph.facts import TELLS
 from streams.graph.items import Edge, Graph, Node
-from streams.session.commands import Command, Kind, Report
+from streams.session.commands import Kind, Report
 from streams.session.decide import Decision
 from streams.session.events import (
     OMITTED,
     ApprovalAttributes,
     AttemptAttributes,
-    CheckpointAttributes,
     ChildAttributes,
     Content,
     ContextAttributes,
@@ -24,20 +23,20 @@ from streams.session.events import (
     Link,
     MessageAttributes,
     RunAttributes,
-    SessionAttributes,
     ToolAttributes,
     WaitAttributes,
 )
 from streams.session.outcomes import Grant
 from tests.support.examples import made_up_id
 from tests.support.graphs import folded
+from tests.support.recovering import ENVIRONMENT, HARNESS, VERIFIED, fork, leave_checkpoint, native, replace_part
 from tests.support.story import OTHER, SECOND, SESSION, WORKER, Story, part, sealed
 from tests.support.walking import unexplained
 
 RUN, TURN, THREAD, ACTOR = (made_up_id(prefix) for prefix in ("run", "turn", "sthr", "actr"))
 WAIT, APPROVAL, EFFECT, CHILD = (made_up_id(prefix) for prefix in ("wait", "appr", "eff", "chld"))
-CHECKPOINT, FORK = made_up_id("ckpt"), made_up_id("fork")
-ACTION, REQUEST, RECEIPT, VERIFICATION = ("sha256:" + digit * 64 for digit in "1234")
+CHECKPOINT, FORK = made_up_id("ckpt"), made_up_id("fork", SESSION)
+ACTION, REQUEST, RECEIPT = ("sha256:" + digit * 64 for digit in "123")
 DAY = 24 * 3600 * SECOND
 
 
@@ -76,43 +75,9 @@ def say(story: Story, grant: Grant, *parts: Draft) -> Decision:
     return story.tell(*parts, by=WORKER, report=story.report(grant))
 
 
-def leave_checkpoint(story: Story, grant: Grant, checkpoint_id: str = CHECKPOINT, *, kind: str = "native") -> None:
-    native = {"native_id": made_up_id("snap", "native"), "native_bytes": 9, "native_digest": RECEIPT} if kind == "native" else {}
-    last = story.events[-1]
-    attributes = CheckpointAttributes(
-        checkpoint_id=checkpoint_id, through_sequence=last.sequence, through_event_id=last.event_id, through_hash=last.hash.hex(),
-        continuation_kind=kind, snapshot_kind="stored", snapshot_id=made_up_id("snap"), snapshot_bytes=10, snapshot_digest=RECEIPT,
-        harness_revision="h1", environment_revision="e1", **native,
-    )  # fmt: skip
-    say(story, grant, part("checkpoint.created", attributes, run_id=RUN))
-
-
-def replaced(story: Story, generation: int) -> Grant:
-    """The attempt of this generation, which was ready, gives way to another one on evidence."""
-    attributes = AttemptAttributes(
-        claim_digest="sha256:" + "7" * 64, replaces=generation, frontier_sequence=story.run().sequence, harness_revision="h1",
-        environment_revision="e1", verification_digest=VERIFICATION, verified_at=story.now,
-    )  # fmt: skip
-    decision = story.tell(part("attempt.started", attributes, run_id=RUN), kind=Kind.REPLACE, by=OTHER)
-    assert decision.grant is not None
-    return decision.grant
-
-
-def forked(story: Story, checkpoint_id: str | None = None) -> tuple[Story, Command]:
-    """The source forks at its end, or at the checkpoint; the child as its own authority has it."""
-    boundary = story.events[-1]
-    if checkpoint_id is not None:
-        told = next(each for each in story.events if each.type == "checkpoint.created")
-        assert isinstance(told.attributes, CheckpointAttributes)
-        boundary = story.events[(told.attributes.through_sequence or 0) - 1]
-    attributes = SessionAttributes(
-        fork_id=FORK, checkpoint_id=checkpoint_id, through_sequence=boundary.sequence, through_event_id=boundary.event_id,
-        source_hash=boundary.hash.hex(),
-    )  # fmt: skip
-    (command,) = story.tell(part("session.forked", attributes), kind=Kind.FORK).sent
-    child = Story(story.now)
-    assert isinstance(child.decide(command), Decision)
-    return child, command
+def replaced(story: Story) -> None:
+    """The first attempt, which was ready and failed, gives way to another one on evidence."""
+    story.tell(replace_part(story), kind=Kind.REPLACE, by=OTHER)
 
 
 def recovered() -> Story:
@@ -124,12 +89,12 @@ def recovered() -> Story:
     story.tell(part("wait.answered", WaitAttributes(wait_id=WAIT), actor_id=ACTOR))
     dispatched = EffectAttributes(effect_id=EFFECT, provider="payments", request_digest=REQUEST, action_digest=ACTION)
     say(story, grant, part("effect.dispatched", dispatched, run_id=RUN))
-    leave_checkpoint(story, grant)
+    leave_checkpoint(story, grant, **native())
     say(story, grant, part("attempt.failed", run_id=RUN))
-    replaced(story, 1)
+    replaced(story)
     evidence = EffectAttributes(effect_id=EFFECT, evidence_kind="provider_lookup", outcome="succeeded")
     story.tell(part("effect.reconciled", evidence))
-    forked(story, CHECKPOINT)
+    fork(story, checkpoint_id=CHECKPOINT)
     return story
 
 
@@ -181,7 +146,7 @@ class TestTheGraphIsAProjectionOverAcceptedFacts:
             "changed_content", "created_sequence", "created_event_id", "changed_sequence", "changed_event_id",
         }  # fmt: skip
         text = msgspec.json.encode(graph_of(recovered().events)).decode()
-        for kept_private in ("claim_digest", "principal_id", "snap_", "key_", "lease", "sha256:" + "7" * 64):
+        for kept_private in ("claim", "principal_id", "snap_", "key_", "lease"):
             assert kept_private not in text, kept_private
 
 
@@ -199,10 +164,10 @@ class TestExecutionLineage:
     def test_replacing_a_worker_makes_no_new_user_request_public_run_or_transcript(self) -> None:
         story, grant = working()
         say(story, grant, part("attempt.ready", run_id=RUN))
-        leave_checkpoint(story, grant)
+        leave_checkpoint(story, grant, **native())
         before = types(graph_of(story.events))
         say(story, grant, part("attempt.failed", run_id=RUN))
-        replaced(story, 1)
+        replaced(story)
         graph = graph_of(story.events)
         after = types(graph)
         assert sorted(after) == sorted([*before, "attempt"])
@@ -240,15 +205,15 @@ class TestRecovery:
     def test_an_attempt_that_restores_a_checkpoint_consumes_it_and_names_what_it_replaces(self) -> None:
         story, grant = working()
         say(story, grant, part("attempt.ready", run_id=RUN))
-        leave_checkpoint(story, grant)
+        leave_checkpoint(story, grant, **native())
         say(story, grant, part("attempt.failed", run_id=RUN))
         frontier = story.run().sequence
-        replaced(story, 1)
+        replaced(story)
         graph = graph_of(story.events)
         assert edges(graph, "replaces") == [(f"{RUN}.2", f"{RUN}.1")]
         assert edge(graph, "replaces", f"{RUN}.2", f"{RUN}.1").through_sequence == frontier
         restored, before = node(graph, f"{RUN}.2"), node(graph, f"{RUN}.1")
-        assert (restored.kind, restored.digest, restored.harness_revision) == ("checkpoint_restore", VERIFICATION, "h1")
+        assert (restored.kind, restored.digest, restored.harness_revision) == ("checkpoint_restore", VERIFIED, HARNESS)
         assert before.state == "replaced"
         consumed = edge(graph, "consumed", f"{RUN}.2", CHECKPOINT)
         assert story.events[consumed.created_sequence - 1].type == "checkpoint.consumed"
@@ -258,17 +223,17 @@ class TestRecovery:
     def test_a_checkpoint_tells_its_boundary_its_coordinates_and_when_it_ends(self) -> None:
         story, grant = working()
         at = story.events[-1]
-        leave_checkpoint(story, grant, kind="event_log_rebuild")
+        leave_checkpoint(story, grant)
         checkpoint = node(graph_of(story.events), CHECKPOINT)
         assert (checkpoint.kind, checkpoint.state) == ("event_log_rebuild", None)
         assert (checkpoint.through_sequence, checkpoint.through_event_id) == (at.sequence, at.event_id)
-        assert (checkpoint.harness_revision, checkpoint.environment_revision) == ("h1", "e1")
+        assert (checkpoint.harness_revision, checkpoint.environment_revision) == (HARNESS, ENVIRONMENT)
         assert checkpoint.expires_at == story.now + 30 * DAY
 
     def test_an_attempt_rebuilt_from_the_log_says_so_and_why(self) -> None:
         story, grant = working()
         assert edge(graph_of(story.events), "rebuilt_from", f"{RUN}.1", SESSION).reason == "no_checkpoint"
-        leave_checkpoint(story, grant)
+        leave_checkpoint(story, grant, **native())
         story.now += 31 * DAY
         story.claim(label="2")
         graph = graph_of(story.events)
@@ -320,29 +285,29 @@ class TestForks:
     def test_a_source_tells_of_its_fork_and_that_the_rest_is_elsewhere(self) -> None:
         story, _ = working()
         boundary = story.events[-1]
-        _, command = forked(story)
+        child = fork(story)
         graph = graph_of(story.events)
-        fork = node(graph, command.session_id)
-        assert (fork.type, fork.state, fork.fork_id) == ("session", None, FORK)
-        from_source = edge(graph, "forked_from", fork.id, SESSION)
+        seen = node(graph, child.events[0].session_id)
+        assert (seen.type, seen.state, seen.fork_id) == ("session", None, FORK)
+        from_source = edge(graph, "forked_from", seen.id, SESSION)
         assert (from_source.through_sequence, from_source.through_event_id) == (boundary.sequence, boundary.event_id)
-        assert [(gap.reason, gap.node_id, gap.target) for gap in graph.gaps] == [("elsewhere", fork.id, fork.id)]
+        assert [(gap.reason, gap.node_id, gap.target) for gap in graph.gaps] == [("elsewhere", seen.id, seen.id)]
         assert node(graph, SESSION).state == "open"
 
     def test_a_fork_by_checkpoint_consumes_it_and_is_forked_from_it(self) -> None:
         story, grant = working()
-        leave_checkpoint(story, grant)
-        _, command = forked(story, CHECKPOINT)
+        leave_checkpoint(story, grant, **native())
+        child = fork(story, checkpoint_id=CHECKPOINT)
         graph = graph_of(story.events)
-        assert edges(graph, "forked_from") == [(command.session_id, CHECKPOINT), (command.session_id, SESSION)]
-        assert edges(graph, "consumed") == [(command.session_id, CHECKPOINT)]
+        assert edges(graph, "forked_from") == [(child.events[0].session_id, CHECKPOINT), (child.events[0].session_id, SESSION)]
+        assert edges(graph, "consumed") == [(child.events[0].session_id, CHECKPOINT)]
 
     def test_a_fork_tells_of_its_source_and_of_the_checkpoint_that_it_brought_along(self) -> None:
         story, grant = working()
-        leave_checkpoint(story, grant)
-        child, command = forked(story, CHECKPOINT)
+        leave_checkpoint(story, grant, **native())
+        child = fork(story, checkpoint_id=CHECKPOINT)
         graph = graph_of(child.events)
-        own, source = node(graph, command.session_id), node(graph, SESSION)
+        own, source = node(graph, child.events[0].session_id), node(graph, SESSION)
         assert (own.state, own.kind, own.fork_id) == ("open", "live", FORK)
         assert (source.type, source.state) == ("session", None)
         assert edges(graph, "forked_from") == [(own.id, SESSION), (own.id, CHECKPOINT)]
@@ -355,7 +320,7 @@ class TestForks:
     def test_nothing_of_the_source_is_made_up_in_the_fork(self) -> None:
         """Runs, Turns and effects of the source stay in the source's graph."""
         story = recovered()
-        child, _ = forked(story)
+        child = fork(story)
         assert types(graph_of(child.events)) == ["session", "session"]
 
 
@@ -392,9 +357,9 @@ class TestExternalEffects:
         say(story, grant, part("attempt.ready", run_id=RUN))
         dispatched = EffectAttributes(effect_id=EFFECT, provider="payments", request_digest=REQUEST, action_digest=ACTION)
         say(story, grant, part("effect.dispatched", dispatched, run_id=RUN))
-        leave_checkpoint(story, grant)
+        leave_checkpoint(story, grant, **native())
         say(story, grant, part("attempt.failed", run_id=RUN))
-        replaced(story, 1)
+        replaced(story)
         graph = graph_of(story.events)
         assert [(each.id, each.state) for each in graph.nodes if each.type == "effect"] == [(EFFECT, "indeterminate")]
         assert edges(graph, "dispatched") == [(f"{RUN}.1", EFFECT)]

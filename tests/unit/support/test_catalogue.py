@@ -1,7 +1,9 @@
 """What counts as proof that a capability is there on one exact tuple, and what does not."""
 
 import base64
+import fcntl
 import json
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.pool import ThreadPool
@@ -306,3 +308,18 @@ class TestAJourney:
             pool.map(lambda number: folder.observe(exact=structs.replace(LANE, driver=f"d{number}")), range(40))
         assert ignored(support) == {}
         assert len(support.catalogue().tuples(CAPABILITIES[REPLACEMENT])) == 40
+
+    def test_waits_for_whoever_is_in_the_middle_of_a_line(self, folder: SupportFolder, support: Support) -> None:
+        folder.observe("steering")
+        line = folder.lines()[0]
+        folder.write(line[:50])
+        recorder = threading.Thread(target=folder.observe)
+        with folder.statements.open("ab", buffering=0) as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            recorder.start()
+            recorder.join(0.2)
+            assert recorder.is_alive()
+            other.write(line[50:])
+        recorder.join()
+        assert ignored(support) == {}
+        assert len(folder.lines()) == 2

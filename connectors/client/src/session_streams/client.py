@@ -108,10 +108,12 @@ class Client:
                 failure = failed(error)
             self._pause(attempts, failure, retry_after)
 
-    def export(self, session_id: str, *, from_sequence: int = 1, end_sequence: int | None = None) -> Iterator[bytes]:
-        """The lines of the session's export, each with its line end: header, positions, trailer (docs/export.md). What
-        breaks off is continued where it broke off. `session_streams.export` verifies them; raises `ExportChanged` too."""
-        transfer, attempts = Transfer(session_id, from_sequence=from_sequence, end_sequence=end_sequence), Attempts(self._retries)
+    def export(self, session_id: str, *, from_sequence: int = 1, end_sequence: int | None = None, lineage: bool = False) -> Iterator[bytes]:
+        """The lines of the session's export, each with its line end: header, positions, trailer (docs/export.md); with `lineage`,
+        behind those of its ancestors. What breaks off is continued where it broke off. `session_streams.export` verifies them;
+        raises `ExportChanged` too."""
+        transfer = Transfer(session_id, from_sequence=from_sequence, end_sequence=end_sequence, lineage=lineage)
+        attempts = Attempts(self._retries)
         while True:
             request = transfer.next_request()
             failure: ApiError | ConnectionFailed = ConnectionFailed("the export broke off")

@@ -31,7 +31,8 @@ class ExportChanged(SessionStreamsError):
 
 
 class ApiError(SessionStreamsError):
-    """A refusal. `code` is stable; the positions are there where they help."""
+    """A refusal. `code` is stable; the positions are there where they help; `missing` names everything that is lacking, where that may
+    be several things."""
 
     def __init__(self, status: int, problem: Mapping[str, object]) -> None:
         self.status = status
@@ -41,6 +42,8 @@ class ApiError(SessionStreamsError):
         self.actual_sequence = _number(problem.get("actual_sequence"))
         self.actual_run_sequence = _number(problem.get("actual_run_sequence"))
         self.retry_after = _number(problem.get("retry_after"))
+        missing = problem.get("missing")
+        self.missing = tuple(map(str, missing)) if isinstance(missing, list) else ()
         super().__init__(f"{status} {self.code}: {self.detail}")
 
 

@@ -11,9 +11,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", help="the export; - reads standard input")
     parser.add_argument("--part", action="store_true", help="a part that begins behind position 1 will do")
     parser.add_argument("--last-hash", metavar="HEX", help="the hash that it has to end with, known from elsewhere")
+    parser.add_argument("--lineage", action="store_true", help="a fork without its ancestors will not do")
     given = parser.parse_args(arguments)
     try:
-        verdict = verify(sys.stdin.buffer if given.file == "-" else given.file, part=given.part, last_hash=given.last_hash)
+        source = sys.stdin.buffer if given.file == "-" else given.file
+        verdict = verify(source, part=given.part, last_hash=given.last_hash, lineage=given.lineage)
     except OSError as error:
         print(f"{given.file}: {error.strerror}", file=sys.stderr)
         return 2

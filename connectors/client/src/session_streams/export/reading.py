@@ -1,4 +1,8 @@
-"""One pass over one export: line by line, each verified before the next is read. One line is in memory."""
+"""One pass over a file: line by line, each verified before the next is read. One line is in memory.
+
+A file holds one export, or those of a lineage: a fork's behind its source's. What ties them is that a fork's first position, in
+its own chain, names the source, the position that it was forked at, and that position's hash.
+"""
 
 import json
 import os
@@ -16,12 +20,14 @@ from .verdict import Refuted, Verdict
 Source = str | os.PathLike[str] | BinaryIO | Iterable[bytes]
 """A path, an open file, or lines with their line ends."""
 
+ANCESTORS_MAX: Final = 16
+_HEADER: Final = b'{"kind":"header",'
 _PLACE: Final = re.compile(rb'\{"kind":"[a-z]{1,20}","sequence":([0-9]{1,19}),')
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One position. `unavailable` says why its content is not there; `fields` is the whole line.
+    """One position of `session_id`. `unavailable` says why its content is not there; `fields` is the whole line.
 
     `text` is the JSON text of the content as it was sent; `content` is what Python makes of it.
     """
@@ -31,6 +37,7 @@ class Entry:
     fields: Mapping[str, Any] = field(repr=False)
     text: str | None = field(repr=False)
     unavailable: str | None
+    session_id: str | None
 
     @property
     def type(self) -> str | None:
@@ -48,15 +55,16 @@ class Entry:
         return None if self.text is None else json.loads(self.text)
 
 
-def verify(source: Source, *, part: bool = False, last_hash: str | None = None) -> Verdict:
+def verify(source: Source, *, part: bool = False, last_hash: str | None = None, lineage: bool = False) -> Verdict:
     """The verdict on an export. Raises OSError where it cannot be read, and nothing else.
 
     Args:
         part: also a part that begins behind position 1 will do; how it is tied to what came before is then not shown.
         last_hash: the hash (hex) that the export has to end with, known from elsewhere.
+        lineage: a fork without its ancestors will not do.
     """
     with _lines(source) as lines:
-        reading = _Reading(lines, part, last_hash)
+        reading = _Reading(lines, part, last_hash, lineage)
         try:
             for _ in reading.entries():
                 pass
@@ -68,7 +76,7 @@ def verify(source: Source, *, part: bool = False, last_hash: str | None = None) 
 def read(source: Source, *, part: bool = False) -> Iterator[Entry]:
     """The verified positions, in order. Raises `Refuted` at the first difference, at the latest at the end; and OSError."""
     with _lines(source) as lines:
-        yield from _Reading(lines, part, None).entries()
+        yield from _Reading(lines, part, None, False).entries()
 
 
 @contextmanager
@@ -89,9 +97,9 @@ def _bounded(file: IOBase | BinaryIO) -> Iterator[bytes]:
 class _Reading:
     """The pass. `verdict` grows with it."""
 
-    def __init__(self, lines: Iterator[bytes], part: bool, last_hash: str | None) -> None:
+    def __init__(self, lines: Iterator[bytes], part: bool, last_hash: str | None, lineage: bool) -> None:
         self.verdict = Verdict()
-        self._lines, self._part, self._expected = lines, part, last_hash
+        self._lines, self._part, self._expected, self._lineage = lines, part, last_hash, lineage
         self._number = 0
         self._previous: str | None = None
         """The hash that the next position has to name; None where it is not known."""
@@ -101,8 +109,28 @@ class _Reading:
     def entries(self) -> Iterator[Entry]:
         verdict = self.verdict
         size, value = self._next("empty")
-        self._header(value)
-        verdict.good_bytes += size
+        while True:
+            self._header(value)
+            verdict.good_bytes += size
+            yield from self._section()
+            following = next(self._lines, b"")
+            if not following:
+                break
+            self._number += 1
+            if not following.startswith(_HEADER):
+                raise self._refuted("after_end", "something stands behind the trailer")
+            if len(verdict.ancestors) == ANCESTORS_MAX:
+                raise self._refuted("wrong_source", f"more than {ANCESTORS_MAX} ancestors")
+            size, value = self._parsed(following)
+            verdict.ancestors.append((verdict.session_id or "", verdict.end_sequence, verdict.last_hash))
+        if self._expected is not None and self._expected.lower() != verdict.last_hash:
+            raise self._refuted("other_history", f"it ends with the hash {verdict.last_hash}, not with the expected one")
+        if self._missing is not None:
+            raise self._missing
+
+    def _section(self) -> Iterator[Entry]:
+        """The positions behind a header, and the trailer."""
+        verdict = self.verdict
         while True:
             size, value = self._next("the export breaks off: its trailer is missing")
             match value.get("kind"):
@@ -122,11 +150,6 @@ class _Reading:
                     raise self._refuted("malformed_line", "a second header")
                 case _:
                     raise self._refuted("malformed_line", "a line of no known kind")
-        if next(self._lines, b""):
-            self._number += 1
-            raise self._refuted("after_end", "something stands behind the trailer")
-        if self._missing is not None:
-            raise self._missing
 
     def _next(self, at_end: str) -> tuple[int, dict[str, Any]]:
         """Size and value of the next line."""
@@ -134,6 +157,9 @@ class _Reading:
         if not line:
             raise self._refuted("incomplete", at_end)
         self._number += 1
+        return self._parsed(line)
+
+    def _parsed(self, line: bytes) -> tuple[int, dict[str, Any]]:
         if len(line) > form.LINE_BYTES_MAX:
             raise self._refuted("malformed_line", "longer than any line of an export")
         if not line.endswith(b"\n"):
@@ -168,7 +194,7 @@ class _Reading:
         verdict = self.verdict
         verdict.session_id, verdict.end_sequence = value["session_id"], value["end_sequence"]
         verdict.from_sequence = verdict.next_sequence = value["from_sequence"]
-        if verdict.from_sequence > 1 and not self._part:
+        if verdict.from_sequence > 1 and (verdict.ancestors or not self._part):
             raise self._refuted("not_whole", f"a part: it begins at position {verdict.from_sequence}")
         self._previous = value["genesis"] if verdict.from_sequence == 1 else None
         self._attributes = evidence.Attributes(schemas)
@@ -184,8 +210,6 @@ class _Reading:
         if verdict.positions and value["last_hash"] != self._previous:
             raise self._refuted("trailer_mismatch", "last_hash: not the hash of the last position")
         verdict.last_hash = value["last_hash"]
-        if self._expected is not None and self._expected.lower() != verdict.last_hash:
-            raise self._refuted("other_history", f"it ends with the hash {verdict.last_hash}, not with the expected one")
 
     # -- positions
 
@@ -198,14 +222,32 @@ class _Reading:
             self._fits(value, form.MISSING, sequence)
             self._missing = self._missing or self._refuted("missing_position", f"not exported: {value['reason'][:60]!a}", sequence)
             self._previous = None
-            return Entry(self._number, sequence, value, None, value["reason"])
+            if sequence == 1 and self.verdict.ancestors:
+                raise self._missing
+            return Entry(self._number, sequence, value, None, value["reason"], self.verdict.session_id)
         text = self._event(value, sequence)
+        if sequence == 1:
+            self._begins(value)
         self._previous = value["hash"]
         reason = value.get("reason")
         if reason is not None:
             self.verdict.unavailable[reason] = self.verdict.unavailable.get(reason, 0) + 1
         self.verdict.opened += text is not None
-        return Entry(self._number, sequence, value, text, reason)
+        return Entry(self._number, sequence, value, text, reason, self.verdict.session_id)
+
+    def _begins(self, value: Mapping[str, Any]) -> None:
+        """That a session's first position, which is verified, names what stands before it in the file as its source."""
+        told = {} if value["attributes"] is None else value["attributes"]["decoded"]
+        source = told.get("source_session_id") if value["type"] == "session.created" else None
+        if not self.verdict.ancestors:
+            if self._lineage and source is not None:
+                raise self._refuted("not_whole", f"forked from {source}, whose positions are not here", 1)
+            return
+        before = self.verdict.ancestors[-1]
+        if before[2] is None and self._missing is not None:
+            raise self._missing
+        if (source, told.get("through_sequence"), told.get("source_hash")) != before:
+            raise self._refuted("wrong_source", "it is not forked from the end of what stands before it", 1)
 
     def _event(self, value: Mapping[str, Any], sequence: int) -> str | None:
         """Verifies it; returns the text of its content. What has a name of its own is looked at before the hash of all."""

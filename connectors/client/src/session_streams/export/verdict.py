@@ -8,7 +8,8 @@ not_canonical             the same in another form: spaces, escapes, order of me
 header_missing            the first line is no header
 unknown_format            another format, version or chain than is known here
 unknown_schema            a schema of attributes that is not as published, or newer than this check
-not_whole                 a part that begins behind position 1, where a whole export is asked for
+not_whole                 a part that begins behind position 1, where a whole export is asked for; a fork without its ancestors,
+                          where its lineage is
 wrong_genesis             the chain does not begin as the session's chain does
 wrong_session             a position of another session
 gap, duplicate,           positions are missing; are there twice; stand in each other's places;
@@ -20,7 +21,8 @@ content_mismatch          content is not what was accepted
 missing_position          the export itself says that nothing of a position can be shown
 trailer_mismatch          count or last hash of the trailer
 incomplete                no trailer: the export broke off, or was cut
-after_end                 something stands behind the trailer
+after_end                 something stands behind the trailer that is no export
+wrong_source              a session is not forked from the end of the one before it in the file
 other_history             it ends with another hash than the one that was expected
 """
 
@@ -42,6 +44,8 @@ class Refuted(Exception):
 class Verdict:
     """What is known of a file. Counts are of what was verified: all of it, or what stands before `line`.
 
+    Positions are those of the last session in it; `ancestors` has (session id, last position, its hash) of those before it.
+
     `good_bytes` is the length of that beginning: an `incomplete` export is continued there, at `next_sequence`.
     """
 
@@ -57,6 +61,7 @@ class Verdict:
     opened: int = 0
     unavailable: dict[str, int] = field(default_factory=dict)
     good_bytes: int = 0
+    ancestors: list[tuple[str, int, str | None]] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -73,8 +78,9 @@ class Verdict:
         if not self.ok:
             return f"NOT VERIFIED {self.code}: {_place(self.line, self.sequence)}: {self.detail}"
         gone = ", ".join(f"{count} {reason}" for reason, count in sorted(self.unavailable.items()))
+        behind = "".join(f", behind {session_id} to {end}" for session_id, end, _ in reversed(self.ancestors))
         return (
-            f"verified {self.session_id}: positions {self.from_sequence} to {self.end_sequence}, {self.opened} with content"
+            f"verified {self.session_id}: positions {self.from_sequence} to {self.end_sequence}{behind}, {self.opened} with content"
             f"{f', content unavailable: {gone}' if gone else ''}; last hash {self.last_hash}"
         )
 

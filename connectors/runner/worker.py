@@ -1,0 +1,281 @@
+"""One worker at one Run: claims it, begins where the last one ended, does the steps, and leaves the moment it is fenced.
+
+An attempt is ready only once it has left a checkpoint: from then on nobody takes its place without what that retains.
+"""
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct, to_builtins
+
+from connectors.runner.acting import Acting, Indeterminate, Provider
+from connectors.runner.crash import Crash, NoCrash, Phase
+from connectors.runner.lease import Lease
+from connectors.runner.plan import HARNESS, HARNESS_REVISION, Act, Pause, Plan, Say
+from connectors.runner.progress import Progress
+from connectors.runner.recovery import Begun, native_state, recover
+from connectors.runner.service import FENCED, Claimed, Coordinates, Fenced, Held, claim_lane, claim_run, replace_run, standing_of
+from connectors.runner.workspace import Kept, Workspace
+from session_streams import Client, Conflict
+
+TRANSCRIPT_PIN: Final = "transcript"
+LANE: Final = "transcripts"
+EXACT: Final = Coordinates(
+    harness_revision=HARNESS_REVISION, environment_revision="directory-1", driver=f"{HARNESS}@{HARNESS_REVISION}",
+    sandbox_provider_revision="directory-1", policy="standard", execution_target="local",
+)  # fmt: skip
+"""What this worker runs on, and what a journey of it is evidence for."""
+_POLL_S: Final = 0.05
+_CLAIM_POLL_S: Final = 0.1
+_LONGEST_WAIT_MS: Final = 10_000
+
+
+class End(StrEnum):
+    """How a worker left. FENCED: another one has the Run. UNREPLACEABLE: evidence is missing, the detail says which. INDETERMINATE:
+    nobody can tell whether a provider acted. NOTHING: no Run could be had in time. OTHER: the Run was made for another transcript."""
+
+    COMPLETED = "completed"
+    FENCED = "fenced"
+    UNREPLACEABLE = "unreplaceable"
+    INDETERMINATE = "indeterminate"
+    NOTHING = "nothing"
+    OTHER = "other_transcript"
+
+
+class Left(Struct, frozen=True, kw_only=True):
+    """`settled` counts actions by how they were settled."""
+
+    end: End
+    generation: int = 0
+    begun: Begun | None = None
+    settled: dict[str, int] = {}
+    missing: tuple[str, ...] = ()
+    detail: str = ""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """`snapshot_every`: steps between checkpoints. `native`: a checkpoint keeps the harness's own state; else the log tells it.
+    `patience_s`: how long to try for a Run. `replaces`: whether it may take the place of an attempt that was ready."""
+
+    lease_ms: int = 10_000
+    snapshot_every: int = 10
+    native: bool = True
+    patience_s: float = 30.0
+    incomplete_ok: bool = True
+    replaces: bool = True
+    exact: Coordinates = EXACT
+
+
+class Target(Struct, frozen=True):
+    """One Run, by name."""
+
+    session_id: str
+    run_id: str
+
+
+Notice = Callable[[str, dict[str, Any]], None]
+"""Called with what happens: claimed, begun, checkpoint, acted, refused; and with what there is to say of it."""
+
+
+class Worker:
+    """`plan_for` makes the plan of a Run by its id. `lost` is called on the thread of the lease when it is lost: a process may end
+    there and then."""
+
+    def __init__(
+        self,
+        client: Client,
+        plan_for: Callable[[str], Plan],
+        workspace: Path,
+        provider: Provider,
+        options: Options,
+        *,
+        crash: Crash | None = None,
+        lost: Callable[[], None] = lambda: None,
+        notice: Notice = lambda _, __: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._plan_for, self._path, self._provider, self._options = client, plan_for, workspace, provider, options
+        self._crash = crash or NoCrash()
+        self._lost, self._notice, self._clock, self._sleep = lost, notice, clock, sleep
+
+    def run(self, target: Target | None = None, lanes: Sequence[str] = (LANE,)) -> Left:
+        """One Run from claim to end: the named one, or any of the lanes. Raises what the client raises."""
+        try:
+            claimed = self._claimed(target, list(lanes))
+        except Conflict as refused:
+            if refused.code != "runtime.replacement_unavailable":
+                raise
+            return Left(end=End.UNREPLACEABLE, missing=refused.missing, detail=refused.detail)
+        except Fenced as over:
+            return Left(end=End.FENCED, detail=str(over))
+        if claimed is None:
+            return Left(end=End.NOTHING)
+        plan = self._plan_for(claimed.run_id)
+        if any(pin.pin_kind == TRANSCRIPT_PIN and pin.digest != plan.digest for pin in claimed.pinned_context):
+            return Left(end=End.OTHER, generation=claimed.generation)
+        attempt = _Attempt(self._client, claimed, plan, self._path, self._provider, self._options, self._crash, self._notice, self._sleep)
+        self._notice("claimed", {"generation": claimed.generation, "mode": claimed.recovery.mode, "reason": claimed.recovery.reason})
+        with Lease(attempt.held, self._options.lease_ms, self._lost, clock=self._clock) as lease:
+            return attempt.run(lease)
+
+    def _claimed(self, target: Target | None, lanes: list[str]) -> Claimed | None:
+        until_s = self._clock() + self._options.patience_s
+        exact = self._options.exact
+        body = {
+            "lease_ms": self._options.lease_ms, "incomplete_ok": self._options.incomplete_ok,
+            "harness_revision": exact.harness_revision, "environment_revision": exact.environment_revision,
+        }  # fmt: skip
+        while True:
+            key, left_ms = uuid.uuid4().hex, max(0, int((until_s - self._clock()) * 1000))
+            if target is None:
+                claimed = claim_lane(self._client, lanes, body, wait_ms=min(left_ms, _LONGEST_WAIT_MS), key=key)
+            else:
+                claimed = self._claimed_by_name(target, body, key)
+            if claimed is not None or self._clock() >= until_s:
+                return claimed
+            self._sleep(_CLAIM_POLL_S)
+
+    def _claimed_by_name(self, target: Target, body: dict[str, Any], key: str) -> Claimed | None:
+        """None while somebody else works on it. Raises `Fenced` where the Run is over, and `Conflict` where evidence is missing."""
+        try:
+            return claim_run(self._client, target.session_id, target.run_id, body, key=key)
+        except Conflict as refused:
+            self._refused(refused)
+            if refused.code == "runtime.attempt_not_claimable":
+                return None
+            if refused.code in FENCED:
+                raise Fenced(refused.detail) from refused
+            if refused.code != "runtime.replacement_unavailable" or not self._options.replaces:
+                raise
+        standing = standing_of(self._client, target.session_id, target.run_id)
+        terms = {name: body[name] for name in ("lease_ms", "incomplete_ok")}
+        try:
+            return replace_run(self._client, target.session_id, target.run_id, standing, self._options.exact, terms, key=f"{key}/replace")
+        except Conflict as refused:
+            self._refused(refused)
+            if refused.code in ("runtime.attempt_not_claimable", "runtime.attempt_fenced") or refused.missing == ("recovery_frontier",):
+                return None  # Somebody else was faster, or the Run has moved; look again.
+            raise
+
+    def _refused(self, refused: Conflict) -> None:
+        self._notice("refused", {"code": refused.code, "missing": refused.missing})
+
+
+class _Attempt:
+    """What one claim led to."""
+
+    def __init__(
+        self, client: Client, claimed: Claimed, plan: Plan, path: Path, provider: Provider, options: Options, crash: Crash,
+        notice: Notice, sleep: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        self.held = Held(client, claimed, lambda event: self._progress.take(event.raw))
+        self._claimed, self._plan, self._path, self._provider = claimed, plan, path, provider
+        self._options, self._crash, self._notice, self._sleep = options, crash, notice, sleep
+        self._progress = Progress(plan)
+        self._begun: Begun | None = None
+        self._settled: dict[str, int] = {}
+        self._lease: Lease
+        self._workspace: Workspace
+
+    def run(self, lease: Lease) -> Left:
+        self._lease = lease
+        try:
+            self._work()
+            return self._left(End.COMPLETED)
+        except Fenced as fenced:
+            return self._left(End.FENCED, str(fenced))
+        except Indeterminate as effect:
+            return self._given_up(str(effect))
+
+    def _work(self) -> None:
+        self._crash.reached(Phase.CLAIMED)
+        # The answer to a claim may have waited for long: only what is renewed has a lease that is known.
+        self._lease.renew(0)
+        self._workspace = Workspace(self._path)
+        self._begun = recover(self.held, self._claimed, self._plan, self._workspace, self._progress)
+        self._notice("begun", to_builtins(self._begun))
+        self._crash.reached(Phase.RESTORED)
+        self._checkpoint()
+        self.held.tell(f"{self.held.attempt_path}/ready", {}, "ready")
+        self._crash.reached(Phase.READY)
+        acting = Acting(self.held, self._progress, self._provider, self._lease, self._crash, sleep=self._sleep)
+        begun_at = self._progress.next
+        for step in self._plan.steps[begun_at:]:
+            self._lease.require()
+            self._crash.reached(Phase.BEGUN, step.index)
+            if isinstance(step, Act):
+                how = acting.do(step)
+                self._notice("acted", {"step": step.index, "provider": step.action.provider, "settled": how})
+                self._settled[how] = self._settled.get(how, 0) + 1
+            elif isinstance(step, Pause):
+                self._wait(step)
+            else:
+                self._say(step)
+            self._progress.over(step.index, self.held.sequence)
+            if (step.index + 1 - begun_at) % self._options.snapshot_every == 0:
+                self._checkpoint()
+        self._lease.require()
+        self.held.tell(f"{self.held.path}/runs/{self.held.run_id}/complete", {"outcome": "done"}, "complete")
+        self._crash.reached(Phase.COMPLETED)
+
+    def _say(self, step: Say) -> None:
+        self.held.append(step.lines, f"{step.index}/said")
+        self._crash.reached(Phase.TOLD, step.index)
+        for write in step.writes:
+            self._lease.require()
+            self._workspace.write(write)
+        if step.writes:
+            self._crash.reached(Phase.WRITTEN, step.index)
+
+    def _wait(self, step: Pause) -> None:
+        if step.index not in self._progress.waits:
+            body = {"kind": step.kind, "reason": step.mark, "content": {"waits": "for the next word"}}
+            self._progress.waits[step.index] = self.held.tell(f"{self.held.path}/waits", body, f"{step.index}/opened")["wait_id"]
+            self._crash.reached(Phase.OPENED, step.index)
+        while self._progress.next <= step.index:
+            self._lease.require()
+            self.held.catch_up()
+            if self._progress.next <= step.index:
+                self._sleep(_POLL_S)
+        self._crash.reached(Phase.ANSWERED, step.index)
+
+    def _checkpoint(self) -> None:
+        """Of everything up to the last accepted event."""
+        boundary, steps = self.held.sequence, self._progress.next
+        kept, name = Kept(self._plan.run_id, steps), f"checkpoint/{boundary}"
+        with tempfile.TemporaryFile() as file:
+            self._workspace.snapshot(file, kept)
+            file.seek(0)
+            snapshot = self.held.upload(file, f"{name}/snapshot")
+        continuation: dict[str, str] = {"kind": "event_log_rebuild"}
+        if self._options.native:
+            with tempfile.TemporaryFile() as file:
+                file.write(native_state(self._plan.run_id, self._progress))
+                file.seek(0)
+                continuation = {"kind": "native", "upload_id": self.held.upload(file, f"{name}/native")}
+        self._crash.reached(Phase.UPLOADED)
+        body = {
+            "through_sequence": boundary, "through_event_id": self.held.event_id(boundary), "harness": HARNESS,
+            "harness_revision": self._options.exact.harness_revision, "environment_revision": self._options.exact.environment_revision,
+            "snapshot": {"upload_id": snapshot}, "continuation": continuation,
+        }  # fmt: skip
+        checkpoint = self.held.tell(f"{self.held.path}/checkpoints", body, name)
+        self._notice("checkpoint", {"step": steps, "checkpoint_id": checkpoint["checkpoint_id"], "through_sequence": boundary})
+        self._crash.reached(Phase.CHECKPOINTED)
+
+    def _given_up(self, effect_id: str) -> Left:
+        """Nothing more is done under this effect: the attempt ends, which makes the effect indeterminate for everybody."""
+        try:
+            self.held.tell(f"{self.held.attempt_path}/fail", {"reason": "effect_indeterminate"}, "fail")
+        except Fenced as fenced:
+            return self._left(End.FENCED, str(fenced))
+        return self._left(End.INDETERMINATE, effect_id)
+
+    def _left(self, end: End, detail: str = "") -> Left:
+        return Left(end=end, generation=self.held.generation, begun=self._begun, settled=self._settled, detail=detail)

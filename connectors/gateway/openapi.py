@@ -68,7 +68,7 @@ def codes_of(route: Route) -> tuple[str, ...]:
         codes |= set() if route.scope == ANY_SCOPE else {"auth.scope"}
         codes |= {"service.not_ready"}
         codes |= {"request.malformed", "request.rate_limited", "service.overloaded", "service.unavailable", "service.broker_unavailable"}
-        codes |= {"service.not_owner", "service.projection_behind", "service.keyring_unavailable"}
+        codes |= {"service.not_owner", "service.projection_behind", "service.keyring_unavailable", "service.blob_store_unavailable"}
     if "{" in route.path:
         codes |= {"resource.not_found"}
     if route.change:

@@ -1,6 +1,6 @@
 """Throws away uploads that no checkpoint names, now and then, in a thread of the custodian's process.
 
-It judges those of sessions in partitions whose tables are known to be up to date, and of those only: another custodian, or
+It judges uploads of sessions in partitions whose tables are known to be up to date, and of those only: another custodian, or
 the next pass, does the others.
 """
 
@@ -49,6 +49,8 @@ class Sweeping:
 
     def __init__(self, settings: Settings, uploads: NamedUploads) -> None:
         self._settings, self._uploads = settings, uploads
+        self.passes = 0
+        """Begun and ended, whole or not."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeping", daemon=True)
 
@@ -69,7 +71,8 @@ class Sweeping:
                 _log.warning("sweep_interrupted", code=error.code, reason=error.detail)
             else:
                 if swept is not None:
-                    _log.info("swept", uploads=swept.uploads, attempts=swept.attempts)
+                    _log.info("swept", uploads=swept.uploads, attempts=swept.attempts, texts=swept.texts)
+            self.passes += 1
 
     async def _pass(self) -> Swept | None:
         """None where the process stops before the end; the next pass goes on. Raises `StreamsError`."""

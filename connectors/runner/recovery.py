@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from connectors.runner.plan import Plan, Say, writes_of
 from connectors.runner.progress import Progress
-from connectors.runner.service import Claimed, Held
+from connectors.runner.service import Claimed, Held, Recovery
 from connectors.runner.tools import FileWrite
 from connectors.runner.workspace import Kept, SnapshotUnusable, Workspace
-from session_streams import ApiError
+from session_streams import Conflict, NotFound
 
 RESTORE: Final = "checkpoint_restore"
 
@@ -34,7 +34,8 @@ class Native(Struct, frozen=True):
 
 
 class Begun(Struct, frozen=True, kw_only=True):
-    """From what a worker goes on. `history` counts the events that were read with their content, `gaps` what was told to be gone."""
+    """From what a worker goes on. `history` counts the events that were read with their content, `gaps` what was told to be gone;
+    `unusable` says what kept a worker from retained bytes that the claim had named."""
 
     mode: str
     reason: str | None
@@ -43,6 +44,7 @@ class Begun(Struct, frozen=True, kw_only=True):
     history: int
     gaps: int
     steps: int
+    unusable: str = ""
 
 
 def native_state(run_id: str, progress: Progress) -> bytes:
@@ -52,8 +54,13 @@ def native_state(run_id: str, progress: Progress) -> bytes:
 def recover(held: Held, claimed: Claimed, plan: Plan, workspace: Workspace, progress: Progress) -> Begun:
     """Restores into the fresh workspace and brings `progress` up to the grant. Raises `Fenced`, and what the client raises."""
     recovery = claimed.recovery
-    kept = _restored(held, recovery.checkpoint_id, workspace) if recovery.mode == RESTORE and recovery.restores.files else None
-    native = _native(held, recovery.checkpoint_id, plan) if recovery.mode == RESTORE and recovery.restores.native_continuation else None
+    kept, native, unusable = None, None, ""
+    if recovery.mode == RESTORE and recovery.checkpoint_id is not None:
+        try:
+            kept, native = _restored(held, recovery, workspace, plan)
+        except (NotFound, Conflict, SnapshotUnusable, msgspec.DecodeError) as error:
+            # It may have expired since the claim. The log is still there.
+            unusable = str(error)
     history = _History(plan)
     history.read(held, 0 if native is None else recovery.through_sequence)
     if native is not None and native.steps:
@@ -65,28 +72,20 @@ def recover(held: Held, claimed: Claimed, plan: Plan, workspace: Workspace, prog
     files = _files(workspace, plan, history.writes, range(at, progress.next), restored=kept is not None)
     return Begun(
         mode=recovery.mode, reason=recovery.reason, files=files, native=native is not None, history=history.events, gaps=history.gaps,
-        steps=progress.next,
+        steps=progress.next, unusable=unusable,
     )  # fmt: skip
 
 
-def _restored(held: Held, checkpoint_id: str | None, workspace: Workspace) -> Kept | None:
-    """None where the bytes cannot be had after all: the worker goes on from the log then."""
-    if checkpoint_id is None:
-        return None
-    try:
-        return workspace.restore(io.BytesIO(held.content(checkpoint_id, "snapshot")))
-    except (ApiError, SnapshotUnusable):
-        return None
-
-
-def _native(held: Held, checkpoint_id: str | None, plan: Plan) -> Native | None:
-    if checkpoint_id is None:
-        return None
-    try:
-        native = msgspec.json.decode(held.content(checkpoint_id, "native"), type=Native)
-    except (ApiError, msgspec.DecodeError):
-        return None
-    return native if native.run_id == plan.run_id else None
+def _restored(held: Held, recovery: Recovery, workspace: Workspace, plan: Plan) -> tuple[Kept | None, Native | None]:
+    """What the checkpoint gives: files, and this harness's state where it is of this Run."""
+    checkpoint_id = recovery.checkpoint_id or ""
+    kept = native = None
+    if recovery.restores.native_continuation:
+        found = msgspec.json.decode(held.content(checkpoint_id, "native"), type=Native)
+        native = found if found.run_id == plan.run_id else None
+    if recovery.restores.files:
+        kept = workspace.restore(io.BytesIO(held.content(checkpoint_id, "snapshot")))
+    return kept, native
 
 
 def _files(workspace: Workspace, plan: Plan, told: dict[int, tuple[FileWrite, ...]], steps: range, *, restored: bool) -> str:

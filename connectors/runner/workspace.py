@@ -67,6 +67,8 @@ class Workspace:
             compressing(into) as compressed,
             tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive,
         ):
+            # Itself first: an archive that holds nothing at all is taken for a broken one.
+            archive.addfile(_member(".", tarfile.DIRTYPE))
             for path in sorted(self.path.rglob("*")):
                 name = path.relative_to(self.path).as_posix()
                 if path.is_dir():

@@ -38,7 +38,6 @@ from streams.log.topics import Topics
 from streams.loop.handler import Get
 from streams.loop.step import Step
 from streams.session.events import AttemptAttributes, CheckpointAttributes, Event, WaitAttributes
-from streams.session.ids import is_id
 from streams.session.outcomes import Outcome
 from streams.settings import Settings
 from streams.store.table import Put, Reads
@@ -216,5 +215,5 @@ def _apply(step: Step, armed: _Armed, event: Event) -> None:
     elif event.type == "checkpoint.created" and isinstance(attributes, CheckpointAttributes) and attributes.fork_id is None:
         # A fork brings along what its origin has named already, and the bytes lie with the origin.
         for upload_id in (attributes.snapshot_id, attributes.native_id):
-            if upload_id is not None and is_id(upload_id, "snap"):
+            if upload_id is not None:
                 step.put(upload_key(session_id, upload_id), encode_upload(attributes.checkpoint_id or ""))

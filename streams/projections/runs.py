@@ -248,8 +248,8 @@ class RunsFold:
         session_id, after = leaving[0]
         prefix = b"%s%s/" % (_INDEXED, session_id.encode())
         with self._stored.scan(prefix, start=after or None) as pairs:
-            behind = (key for key, _ in pairs if key > after and self._entries.get(key, b"") is not None)
-            stored = list(islice(behind, LEAVING_AT_ONCE))
+            left = (key for key, _ in pairs if self._entries.get(key, b"") is not None)
+            stored = list(islice(left, LEAVING_AT_ONCE))
         made = [key for key in self._made.get(session_id, ()) if key > after]
         keys = sorted({*stored, *made})[:LEAVING_AT_ONCE]
         for key in keys:

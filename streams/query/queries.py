@@ -25,7 +25,7 @@ from streams.query.pages import CheckpointsPage, EventsPage, Gap, ListingCursor,
 MISSING: Final = "sequence.missing"
 """The reason of a gap that no record accounts for."""
 
-_LOOKED_AT_MAX: Final = 10_000
+_LOOKED_AT_MAX: Final = 3000
 """Places of a lane that one question looks at: more than it asks for where sessions have closed whose Runs are still taken out."""
 _SLICE_EVENTS: Final = 500
 _SLICE_BYTES: Final = 1 << 20

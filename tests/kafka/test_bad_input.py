@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from connectors.cli.kafka import LocalKafka
-from connectors.cli.roles import run_authority, run_gateway, run_graph, run_projector
+from connectors.cli.roles import run_authority, run_custodian, run_gateway, run_graph, run_projector
 from connectors.sources.ingest import IngestReport, run_ingest
 from connectors.sources.rest import RestTransport
 from connectors.sources.samples import FOLDER as SAMPLES
@@ -48,7 +48,7 @@ NOBODY = "127.0.0.1:1"
 """Where no broker is."""
 COMMANDS = {
     "authority": ["authority"], "gateway": ["gateway", "--port", "0"], "projector": ["projector"],
-    "graph-projector": ["graph-projector"], "topics apply": ["topics", "apply"], "keys list": ["keys", "list"],
+    "graph-projector": ["graph-projector"], "custodian": ["custodian"], "topics apply": ["topics", "apply"], "keys list": ["keys", "list"],
 }  # fmt: skip
 
 
@@ -174,10 +174,10 @@ def test_an_event_of_seventy_megabytes_is_too_large(site: Site) -> None:
 
 
 def test_an_event_of_ten_megabytes_passes_and_reads_back_deep_equal(site: Site) -> None:
-    text = "".join(random.Random(number).choices("abc def", k=1000)[0] * 10 for number in range(1_000_000))
-    assert append(site, json.dumps(message(text)).encode()).status_code == 200
-    newest = site.client.get(f"/v1/sessions/{site.session}/events").json()["events"][-1]
-    assert newest["content"] == message(text)["content"]
+    content = {"rows": [{"number": number, "text": f"row {number}"} for number in range(280_000)]}
+    body = json.dumps({"type": "message.appended", "attributes": {"role": "tool"}, "content": content}).encode()
+    assert 9_000_000 < len(body) < 12_000_000
+    assert read_back(site, body) == content
 
 
 def test_an_event_of_one_megabyte_passes_and_reads_back_deep_equal(site: Site) -> None:
@@ -371,6 +371,7 @@ ROLES: dict[str, Callable[[Settings, threading.Event], None]] = {
     "authority": run_authority,
     "projector": lambda settings, stop: run_projector(settings, "127.0.0.1", 0, stop),
     "graph-projector": lambda settings, stop: run_graph(settings, "127.0.0.1", 0, stop),
+    "custodian": lambda settings, stop: run_custodian(settings, "127.0.0.1", 0, stop),
     "gateway": lambda settings, stop: run_gateway(settings, "127.0.0.1", 0, stop),
 }
 

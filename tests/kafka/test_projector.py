@@ -24,8 +24,10 @@ from streams.log.position import Position
 from streams.log.record import decode_event
 from streams.log.topics import Topics
 from streams.query.pages import EventsPage
+from streams.session.events import AttemptAttributes, Attributes, RunAttributes
 from streams.settings import Settings
 from tests.support.event_log import WORKSPACE, session_id
+from tests.support.examples import made_up_id
 from tests.support.projector_process import ProjectorProcess, WrittenLog, stored_digests, until
 
 Start = Callable[..., ProjectorProcess]
@@ -175,6 +177,45 @@ def test_a_follower_hears_of_a_new_event_at_once(settings: Settings, start: Star
     ask(settings, story)
 
 
+def test_a_worker_that_waits_for_a_lane_gets_its_next_run_and_a_repeated_claim_its_grant(
+    settings: Settings, start: Start, log: WrittenLog
+) -> None:
+    until(start().ready)
+    session, run_id, digest = log.sessions[0], made_up_id("run"), "sha256:" + "d" * 64
+
+    async def accepted(event_type: str, attributes: Attributes, **more: object) -> None:
+        log.log_of(session).command(session, [(event_type, attributes)], run_id=run_id, **more)
+        await asyncio.to_thread(log.write)
+
+    async def story(client: ProjectorOwners) -> None:
+        waiting = asyncio.create_task(client.claimable(WORKSPACE, ["l"], wait_ms=20_000))
+        await asyncio.sleep(0.3)
+        await accepted("run.accepted", RunAttributes(lane="l"))
+        assert [row.run_id for row in await waiting] == [run_id]
+        assert await client.claimed(WORKSPACE, digest) is None
+        await accepted("attempt.started", AttemptAttributes(claim_digest=digest), attempt_generation=1)
+        found = await client.claimed(WORKSPACE, digest)
+        assert found is not None
+        assert (found.run_id, found.generation) == (run_id, 1)
+        assert await client.claimable(WORKSPACE, ["l"]) == ()
+
+    ask(settings, story)
+
+
+def live(log: WrittenLog, session: str, number: int, chance: random.Random) -> None:
+    """Runs of a session are accepted, claimed and over; a session closes now and then."""
+    here, run_id = log.log_of(session), made_up_id("run", f"{session} {number}")
+    here.command(session, [("run.accepted", RunAttributes(lane="l"))] * chance.randint(1, 2), run_id=run_id)
+    if chance.random() < 0.5:
+        here.command(
+            session, [("attempt.started", AttemptAttributes(claim_digest="sha256:" + "d" * 64))], run_id=run_id, attempt_generation=1
+        )
+    if chance.random() < 0.3:
+        here.command(session, [(chance.choice(["attempt.failed", "run.completed"]), None)], run_id=run_id, attempt_generation=1)
+    if chance.random() < 0.05:
+        here.close(session)
+
+
 def test_a_projector_killed_anywhere_ends_with_the_table_of_an_undisturbed_one(settings: Settings, start: Start, tmp_path: Path) -> None:
     """SIGKILL after random times of a catch-up, five times; then a rebuild from nothing: the same bytes all three ways."""
     seed = random.randrange(1 << 30)
@@ -182,9 +223,10 @@ def test_a_projector_killed_anywhere_ends_with_the_table_of_an_undisturbed_one(s
     chance = random.Random(seed)
     log = WrittenLog(settings)
     log.create(200)
-    for _ in range(8):
+    for number in range(8):
         for session in log.sessions:
             log.say(session, chance.randint(1, 8), ciphertext=chance.randbytes(chance.choice((0, 50, 3000))))
+            live(log, session, number, chance)
         log.logs[0].append(log.sessions[0].encode(), b"\x00 unreadable")
         log.write()
     for _ in range(5):

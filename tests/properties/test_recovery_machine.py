@@ -40,12 +40,15 @@ MONTH_S: Final = 30 * 24 * 3600
 DIGEST: Final = "sha256:" + "1" * 64
 POLICIES: Final = st.tuples(st.sampled_from(["standard", "standard", "standard", "zdr"]), st.sampled_from([None, MONTH_S, 3600, 20]))
 LEASES_S: Final = st.sampled_from([5, 30])
-PICK: Final = st.integers(0, 10**6)
+PICK: Final = st.integers(0, 239)
+SELDOM: Final = st.sampled_from([False] * 9 + [True])
+EVIDENCE: Final = ("replaces", "frontier_sequence", "harness_revision", "verification_digest", "verified_at")
+REPORTED: Final = ("message.appended", "attempt.ready", "attempt.ready", "message.appended", "attempt.failed")
 SESSIONS_AT_MOST: Final = 6
 RUN_EVENTS: Final = frozenset(
     {"message.appended", "attempt.ready", "wait.opened", "effect.dispatched", "checkpoint.created", "run.completed"}
 )
-NOTHING_STORED: Final = {"snapshot_kind": "none", **dict.fromkeys(("snapshot_id", "snapshot_bytes", "snapshot_digest"))}
+NOTHING_STORED: Final[dict[str, object]] = {"snapshot_kind": "none", **dict.fromkeys(("snapshot_id", "snapshot_bytes", "snapshot_digest"))}
 
 
 @dataclass
@@ -89,9 +92,15 @@ class RecoveryMachine(RuleBasedStateMachine):
 
     @initialize(policies=st.tuples(POLICIES, POLICIES))
     def begin(self, policies: tuple[tuple[str, int | None], tuple[str, int | None]]) -> None:
-        for policy in (("standard", None), *policies[:1]):
+        """One worker was ready and has left a checkpoint, one has just begun."""
+        for policy in (("standard", None), policies[0]):
             self.policy = policy
             self.create()
+        for worker, pick in zip(WORKERS, (0, 1), strict=False):
+            self.claim(worker, pick, "1", 30, copes=True, later=False)
+        self.report(WORKERS[0], None, 1, behind=0, types=["attempt.ready"])
+        self.leave_checkpoint(WORKERS[0], 1, 0, is_native=True)
+        self.policy = policies[1]
 
     # -- what happens
 
@@ -121,14 +130,22 @@ class RecoveryMachine(RuleBasedStateMachine):
             return None
         if kind is Kind.APPEND and report is not None:
             self.may_report(told, by, report, decision)
+        for draft in decision.drafts:
+            if isinstance(draft.attributes, AttemptAttributes) and draft.attributes.reason == "lease_lapsed":
+                assert decision.accepted_at > self.deadline(told, draft.run_id or ""), "failed within its lease"
         if decision.grant is not None and kind in (Kind.CLAIM, Kind.REPLACE, Kind.RENEW):
             self.granted(told, by, decision.grant, lease_s)
         return decision
 
     def may_report(self, told: Told, by: str, report: Report, decision: Decision) -> None:
-        holder, grant, lease_s = told.holders[report.run_id]
+        holder, grant, _ = told.holders[report.run_id]
         assert (by, report.generation, report.native_task_id) == (holder, grant.generation, grant.native_task_id), "a stale worker got in"
-        assert decision.accepted_at <= max(grant.lease_expires_at, self.took_over_at + lease_s * SECOND), "after its lease"
+        assert decision.accepted_at <= self.deadline(told, report.run_id), "after its lease"
+
+    def deadline(self, told: Told, run_id: str) -> int:
+        """As the grants have it: the lease, and its length once more after a takeover."""
+        _, grant, lease_s = told.holders[run_id]
+        return max(grant.lease_expires_at, self.took_over_at + lease_s * SECOND)
 
     def granted(self, told: Told, by: str, grant: Grant, lease_s: int | None) -> None:
         before = told.holders.get(grant.run_id)
@@ -171,7 +188,7 @@ class RecoveryMachine(RuleBasedStateMachine):
     @rule(pick=PICK)
     def offer(self, pick: int) -> None:
         told = self.told(pick)
-        run_id = made_up_id("run", f"{told.story.session_id} {len(told.reached) % 2}")
+        run_id = made_up_id("run", f"{told.story.session_id} {pick // 7 % 2}")
         self.send(told, part("run.accepted", run_id=run_id, content=self.content(told)))
 
     def content(self, told: Told) -> Content:
@@ -179,11 +196,9 @@ class RecoveryMachine(RuleBasedStateMachine):
             return Content("omitted")
         return sealed(max(self.now, told.story.header.last_accepted_at), session_id=told.story.session_id)
 
-    @rule(
-        seconds=st.sampled_from([1, 4, 10, 31, 31, 3600, 24 * 3600, 31 * 24 * 3600]), takeover=st.sampled_from([False, False, False, True])
-    )
-    def time_passes(self, seconds: int, takeover: bool) -> None:
-        self.now += seconds * SECOND
+    @rule(seconds=st.sampled_from([1, 4, 10, 31, 31, 31]), days=st.sampled_from([0] * 12 + [1, 31]), takeover=SELDOM)
+    def time_passes(self, seconds: int, days: int, takeover: bool) -> None:
+        self.now += seconds * SECOND + days * DAY
         if takeover:
             self.took_over_at = self.now
 
@@ -195,8 +210,16 @@ class RecoveryMachine(RuleBasedStateMachine):
     def kill_or_revive(self, worker: str) -> None:
         self.dead ^= {worker}
 
-    @rule(worker=st.sampled_from(WORKERS), pick=PICK, label=st.sampled_from("12"), lease_s=LEASES_S, copes=st.booleans())
-    def claim(self, worker: str, pick: int, label: str, lease_s: int, copes: bool) -> None:
+    def later(self, later: bool) -> None:
+        """Nobody renews: leases lapse, unless a takeover has just granted them once more."""
+        if later:
+            self.now += 31 * SECOND
+
+    @rule(
+        worker=st.sampled_from(WORKERS), pick=PICK, label=st.sampled_from("12"), lease_s=LEASES_S, copes=st.booleans(), later=st.booleans()
+    )  # fmt: skip
+    def claim(self, worker: str, pick: int, label: str, lease_s: int, copes: bool, later: bool) -> None:
+        self.later(later)
         told = self.told(pick)
         runs = self.runs(told)
         if worker not in self.dead and runs:
@@ -209,10 +232,11 @@ class RecoveryMachine(RuleBasedStateMachine):
         return [item for item in told.story.items.items.values() if isinstance(item, RunState)]
 
     @rule(
-        worker=st.sampled_from(WORKERS), pick=PICK, lease_s=LEASES_S, copes=st.booleans(),
-        spoilt=st.sampled_from([None, None, None, "replaces", "frontier_sequence", "harness_revision", "verification_digest", "verified_at"]),
+        worker=st.sampled_from(WORKERS), pick=PICK, lease_s=LEASES_S, copes=st.booleans(), later=st.booleans(),
+        spoilt=st.sampled_from([None] * 10 + list(EVIDENCE)),
     )  # fmt: skip
-    def replace(self, worker: str, pick: int, lease_s: int, copes: bool, spoilt: str | None) -> None:
+    def replace(self, worker: str, pick: int, lease_s: int, copes: bool, later: bool, spoilt: str | None) -> None:
+        self.later(later)
         told = self.told(pick)
         attempts = [item for item in told.story.items.items.values() if isinstance(item, AttemptState)]
         if worker in self.dead or not attempts:
@@ -238,8 +262,8 @@ class RecoveryMachine(RuleBasedStateMachine):
             self.send(believed[0], by=worker, report=believed[1], kind=Kind.RENEW, lease_s=lease_s)
 
     @rule(
-        worker=st.sampled_from(WORKERS), forger=st.sampled_from([None, None, None, *WORKERS]), pick=PICK, behind=st.sampled_from([0] * 5 + [1]),
-        types=st.lists(st.sampled_from(["message.appended", "attempt.ready", "message.appended", "attempt.failed"]), min_size=1, max_size=3),
+        worker=st.sampled_from(WORKERS), forger=st.sampled_from([None] * 9 + list(WORKERS)), pick=PICK,
+        behind=st.sampled_from([0] * 5 + [1]), types=st.lists(st.sampled_from(REPORTED), min_size=1, max_size=3),
     )  # fmt: skip
     def report(self, worker: str, forger: str | None, pick: int, behind: int, types: list[str]) -> None:
         """Also by dead workers: what they sent may arrive late."""
@@ -256,14 +280,12 @@ class RecoveryMachine(RuleBasedStateMachine):
         assert decision is None or behind == 0
 
     @rule(
-        worker=st.sampled_from(WORKERS),
-        pick=PICK,
-        what=st.sampled_from(["complete", "wait", "dispatch", "receive"]),
-        number=st.integers(1, 2),
-    )
-    def work(self, worker: str, pick: int, what: str, number: int) -> None:
+        worker=st.sampled_from(WORKERS), pick=PICK, number=st.integers(1, 2),
+        what=st.sampled_from(["wait", "dispatch", "receive", "wait", "dispatch", "receive", "complete"]),
+    )  # fmt: skip
+    def work(self, worker: str, pick: int, number: int, what: str) -> None:
         believed = self.belief(worker, pick)
-        if believed is None or (what == "complete" and pick % 5):
+        if believed is None:
             return
         told, report = believed
         effect = EffectAttributes(effect_id=made_up_id("eff", number), provider="mail", request_digest=DIGEST)
@@ -275,11 +297,12 @@ class RecoveryMachine(RuleBasedStateMachine):
         }
         self.send(told, drafts[what], by=worker, report=report)
 
-    @rule(pick=PICK, number=st.integers(1, 2), what=st.sampled_from(["answer", "reconcile", "cancel", "close"]))
-    def person_acts(self, pick: int, number: int, what: str) -> None:
+    @rule(pick=PICK, number=st.integers(1, 2), seldom=SELDOM, what=st.sampled_from(["answer", "reconcile", "cancel", "close"]))
+    def person_acts(self, pick: int, number: int, seldom: bool, what: str) -> None:
         told = self.told(pick)
         runs = self.runs(told)
-        if what in ("cancel", "close") and pick % 6:
+        # What is over shows little more.
+        if what in ("cancel", "close") and not seldom:
             return
         settled = EffectAttributes(effect_id=made_up_id("eff", number), evidence_kind="governed_decision", outcome="succeeded")
         drafts = {
@@ -297,12 +320,9 @@ class RecoveryMachine(RuleBasedStateMachine):
             return
         told, report = believed
         label = self.number()
-        material = {
-            **(native(label) if is_native else {}),
-            **(NOTHING_STORED if told.story.header.policy_mode == "zdr" and pick % 3 else {}),
-        }
+        material = native(label) if is_native else {}
         if told.story.header.policy_mode == "zdr" and pick % 3:
-            material = dict(NOTHING_STORED)
+            material = NOTHING_STORED
         at = max(1, told.story.header.sequence - through)
         draft = checkpoint_part(told.story, report.run_id, label, at, **material)
         decision = self.send(told, draft, by=worker, report=report)
@@ -320,22 +340,17 @@ class RecoveryMachine(RuleBasedStateMachine):
         if not attempts:
             return
         attempt = attempts[pick // 7 % len(attempts)]
-        _, grant, lease_s = told.holders[attempt.run_id]
         decision = self.send(told, kind=Kind.LAPSE, report=Report(attempt.run_id, attempt.generation - stale))
         if decision is None:
             return
         assert not stale
-        deadline = max(grant.lease_expires_at, self.took_over_at + lease_s * SECOND)
-        if decision.drafts:
-            assert decision.accepted_at > deadline, "failed within its lease"
-        else:
+        if not decision.drafts:
             assert decision.grant is not None
-            assert decision.grant.lease_expires_at == deadline >= decision.accepted_at
+            assert decision.grant.lease_expires_at == self.deadline(told, attempt.run_id) >= decision.accepted_at
 
-    @rule(pick=PICK)
-    def erase(self, pick: int) -> None:
-        """All sessions of the subject, as a custodian would: of a family all or none."""
-        if pick % 4 == 0:
+    @rule(pick=PICK, seldom=SELDOM)
+    def erase(self, pick: int, seldom: bool) -> None:
+        if seldom:
             told = self.told(pick)
             assert self.send(told, kind=Kind.ERASE) is not None
             assert history(told.story).erased_through == told.story.header.sequence
@@ -459,7 +474,7 @@ class LongRecoveryMachine(RecoveryMachine):
 
 
 _SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-RecoveryMachine.TestCase.settings = settings(_SETTINGS, max_examples=150, stateful_step_count=70)
+RecoveryMachine.TestCase.settings = settings(_SETTINGS, max_examples=400, stateful_step_count=70)
 TestRecoveryMachine = RecoveryMachine.TestCase
 LongRecoveryMachine.TestCase.settings = settings(_SETTINGS, max_examples=4000, stateful_step_count=150)
 TestLongRecoveryMachine = pytest.mark.soak(LongRecoveryMachine.TestCase)

@@ -11,10 +11,10 @@ import itertools
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -58,6 +58,8 @@ from streams.session.state import DictItems
 from streams.settings import Settings
 from tests.support.graphs import GraphStore
 from tests.support.owner_table import OwnerTable
+
+T = TypeVar("T")
 
 WORKSPACE = "ws_" + "a" * 32
 OTHER_WORKSPACE = "ws_" + "b" * 32
@@ -350,6 +352,10 @@ class World:
     def connections(self) -> int:
         """Open at the server, whatever the other side holds."""
         return len(self.server._server.server_state.connections)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """In the gateway's own loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
 
     def stop_streams(self) -> None:
         """As the gateway's own runner does before the server stops."""

@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,15 @@ BEFORE_STEPS = (Phase.CLAIMED, Phase.RESTORED, Phase.UPLOADED, Phase.CHECKPOINTE
 CONVERSATION = ("message.appended", "tool.called", "tool.returned")
 
 
-def trust_replacement(settings: Settings, folder: Path) -> None:
-    """A statement that this very tuple has replaced an attempt that was ready, under a key that is trusted here."""
-    key_file = folder / "trusted.pem"
+def trust_replacement(settings: Settings, folder: Path) -> Callable[[], object]:
+    """A statement that this very tuple has replaced an attempt that was ready, under a key that is trusted here, until what is
+    returned is called."""
+    key_file, trusted = folder / "trusted.pem", settings.support_path / TRUSTED
     key = SigningKey.at(key_file)
     evidence = Evidence(test="tests/support/runners.py::trust_replacement")
     record(settings.support_path / STATEMENTS, key, REPLACEMENT, RUNNER, "passed", evidence)
-    change_trust(settings.support_path / TRUSTED, key_file=key_file)
+    change_trust(trusted, key_file=key_file)
+    return lambda: change_trust(trusted, remove=key.public.key_id)
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,22 @@ class Kill:
         return f"{self.phase}" if self.step is None else f"{self.step}:{self.phase}"
 
 
+PASSED = frozenset({Phase.WRITTEN, Phase.ANSWERED})
+"""Places that the next worker does not come to where one died in the same step before: it finds the step over."""
+
+
 def kills_of(plan: Plan) -> list[Kill]:
     """Every boundary of every step and what lies between, in order."""
     return [Kill(phase, step.index) for step in plan.steps for phase in points(step)]
+
+
+def reachable(kills: Iterable[Kill]) -> list[Kill]:
+    """Those that a chain comes to."""
+    found: list[Kill] = []
+    for kill in kills:
+        if not (kill.phase in PASSED and found and any(each.step == kill.step for each in found)):
+            found.append(kill)
+    return found
 
 
 class RunnerProcess:
@@ -145,15 +160,17 @@ class Stage:
         return make_plan(self.records, run_id, self.steps_max)
 
     @contextmanager
-    def open(self) -> Iterator["Scene"]:
-        with Client(self.roles.url, self.keys[0]) as client, DemoProvider() as provider:
+    def open(self, *, decision: str = "granted", answers: bool = True) -> Iterator["Scene"]:
+        """`decision` is that about every action; without `answers` nobody sits at the desk until `Scene.answer`."""
+        with Client(self.roles.url, self.keys[0]) as client, DemoProvider() as provider, ExitStack() as stack:
             target = open_run(client, self.plan_for)
             scene = Scene(self, client, provider, target)
-            with Desk(client, target.session_id):
-                try:
-                    yield scene
-                finally:
-                    scene.end()
+            stack.callback(scene.end)
+            desk = Desk(client, target.session_id, decision=lambda _: decision)
+            scene.answer = lambda: stack.enter_context(desk)
+            if answers:
+                scene.answer()
+            yield scene
 
 
 class Scene:
@@ -164,6 +181,7 @@ class Scene:
         self.plan = stage.plan_for(target.run_id)
         self.counts = Counts()
         self.processes: list[RunnerProcess] = []
+        self.answer: Callable[[], object]
 
     def here(self, *, options: Options | None = None, path: str = "undisturbed") -> Left:
         """One worker in this process, from beginning to end."""
@@ -205,6 +223,8 @@ class Scene:
             self.counts.modes[told["mode"] if told["reason"] is None else f"{told['mode']} ({told['reason']})"] += 1
         for told in process.told("begun"):
             self.counts.files[told["files"]] += 1
+            assert told["unusable"] == ""
+            assert (told["files"] == "checkpoint") == (told["mode"] == "checkpoint_restore"), told
         for told in process.told("refused"):
             self.counts.refused[told["code"]] += 1
 

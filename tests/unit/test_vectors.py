@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from streams.custody.claim_checks import ClaimCheck, claim_body
+from streams.custody.sealed_bytes import Claimed, claim_sealed_with, opened_with
 from streams.custody.sealed_stream import StreamOpener, StreamPlace, StreamSealer, stream_key
 from streams.custody.sealing import content_aad, content_key, open_bytes, seal_bytes
 from streams.log.partitioner import partition_of
@@ -28,7 +31,7 @@ def test_vectors_hold_for_plain_python_that_knows_nothing_of_us() -> None:
     """Run without our packages on the path: the standard library and `cryptography` suffice."""
     result = subprocess.run([sys.executable, "-I", FOLDER / "check.py"], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("as documented") == 7
+    assert result.stdout.count("as documented") == 8
 
 
 def test_our_chain_gives_the_vectors_hashes() -> None:
@@ -74,6 +77,26 @@ def test_our_sealed_streams_are_the_vectors_and_open(vector: dict[str, Any]) -> 
     assert (len(stream), hashlib.sha256(stream).hexdigest()) == (vector["sealed_bytes"], vector["sealed_sha256"])
     opener = StreamOpener(secret, place)
     assert b"".join([*opener.update(stream), opener.finish()]) == plaintext
+
+
+@pytest.mark.parametrize("vector", vectors("claim-check"), ids=lambda vector: vector["event_id"])
+def test_our_claim_checks_are_the_vectors_and_their_texts_open(vector: dict[str, Any]) -> None:
+    key, text, digest = bytes.fromhex(vector["key"]), vector["json_text"].encode(), bytes.fromhex(vector["digest"])
+    ids = {name: vector[name] for name in ("workspace_id", "session_id", "event_id", "expiry_day", "blob_id")}
+    claim = ClaimCheck(**ids, size=len(text), key=key)
+    assert (claim_body(claim).hex(), claim.place.item_id, claim.place.part) == (
+        vector["body"],
+        vector["blob_item_id"],
+        vector["blob_part"],
+    )
+    aad = content_aad(claim.workspace_id, claim.session_id, claim.event_id)
+    nonce, salt = bytes.fromhex(vector["nonce"]), bytes.fromhex(vector["salt"])
+    ciphertext = bytes.fromhex(vector["ciphertext"])
+    assert claim_sealed_with(AESGCM(key), aad, nonce, salt, text, claim_body(claim)) == (ciphertext, digest)
+    assert opened_with(AESGCM(key), aad, ciphertext, digest) == Claimed(salt, claim_body(claim))
+    opener = StreamOpener(key, claim.place)
+    assert opener.update(bytes.fromhex(vector["blob"])) == []
+    assert opener.finish() == text
 
 
 def test_our_partitioner_puts_keys_where_the_vectors_do() -> None:

@@ -129,13 +129,17 @@ def stream_plaintext(size):
     return (pattern * (size // 251 + 1))[:size]
 
 
+def stream_key(secret, salt, place):
+    extracted = hmac.digest(salt, secret, "sha256")
+    return hmac.digest(extracted, b"session-streams/stream/v1" + b"".join(lp(part) for part in place) + b"\x01", "sha256")
+
+
 def check_sealed_streams():
     """Every chunk of a stream, sealed anew: the plaintext follows from its size, the stream from its digest."""
     for vector in vectors("sealed-stream"):
-        place = b"".join(lp(vector[name]) for name in ("workspace_id", "session_id", "item_id", "part"))
+        place = [vector[name] for name in ("workspace_id", "session_id", "item_id", "part")]
         salt, prefix = unhex(vector["salt"]), unhex(vector["nonce_prefix"])
-        extracted = hmac.digest(salt, unhex(vector["secret"]), "sha256")
-        key = hmac.digest(extracted, b"session-streams/stream/v1" + place + b"\x01", "sha256")
+        key = stream_key(unhex(vector["secret"]), salt, place)
         assert key.hex() == vector["key"]
         plaintext, header = stream_plaintext(vector["plaintext_bytes"]), b"\x01" + salt + prefix
         assert hashlib.sha256(plaintext).hexdigest() == vector["plaintext_sha256"]
@@ -145,6 +149,22 @@ def check_sealed_streams():
         stream = header + b"".join(sealed)
         assert vector["last_chunk"] is None or sealed[-1].hex() == vector["last_chunk"]
         assert (len(stream), hashlib.sha256(stream).hexdigest()) == (vector["sealed_bytes"], vector["sealed_sha256"])
+
+
+def check_claims():
+    """An event that claims its text, and the text, which lies elsewhere as a stream of one chunk."""
+    for vector in vectors("claim-check"):
+        key, text, blob = unhex(vector["key"]), vector["json_text"].encode(), unhex(vector["blob"])
+        ids = [vector[name] for name in ("workspace_id", "session_id", "event_id")]
+        plaintext = AESGCM(key).decrypt(unhex(vector["nonce"]), unhex(vector["ciphertext"])[12:], associated_data(*ids, vector["field"]))
+        body = unhex(vector["blob_id"]) + len(text).to_bytes(8, "big")
+        assert plaintext == b"\x01\x02" + unhex(vector["salt"]) + body
+        assert vector["body"] == body.hex()
+        assert hashlib.sha256(unhex(vector["salt"]) + text).hexdigest() == vector["digest"]
+        assert vector["blob_item_id"] == f"{vector['event_id']}/{vector['blob_id']}"
+        place = [*ids[:2], vector["blob_item_id"], vector["blob_part"]]
+        nonce = blob[17:24] + bytes(4) + b"\x01"
+        assert AESGCM(stream_key(key, blob[1:17], place)).decrypt(nonce, blob[24:], blob[:24]) == text
 
 
 def check_partitions():
@@ -181,6 +201,8 @@ def check_export():
 
 
 if __name__ == "__main__":
-    for check in (check_chain, check_keys, check_sealed, check_sealed_streams, check_partitions, check_ids, check_export):
+    for check in (
+        check_chain, check_keys, check_sealed, check_sealed_streams, check_claims, check_partitions, check_ids, check_export,
+    ):  # fmt: skip
         check()
         print(f"{check.__name__}: as documented")

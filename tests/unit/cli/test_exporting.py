@@ -116,6 +116,36 @@ class TestToAFile:
         assert not (tmp_path / "x").exists()
 
 
+@pytest.fixture(scope="module")
+def forked(made: World) -> tuple[str, str]:
+    """A session, and its fork at position 250."""
+    with Client(made.url, made.secret()) as client:
+        source = client.create_session().session_id
+        client.append_many(source, [message(f"text {number}") for number in range(300)])
+        at = json.loads(client.request("GET", f"/v1/sessions/{source}/events?after_sequence=249&limit=1").body)["events"][0]
+        answer = client.request("POST", f"/v1/sessions/{source}/forks", {"at_event": at["event_id"]})
+        return source, str(json.loads(answer.body)["session_id"])
+
+
+class TestALineage:
+    def test_is_written_behind_its_ancestors_and_checked_with_them(self, made: World, forked: tuple[str, str], tmp_path: Path) -> None:
+        path, (source, fork) = tmp_path / "fork.ndjson", forked
+        assert run(made, fork, "--lineage", "-o", str(path), "--verify").exit_code == 0
+        verdict = verify(path, lineage=True)
+        assert [(each, end) for each, end, _ in verdict.ancestors] == [(source, 250)]
+        assert run(None, "--verify", "--lineage", str(path)).exit_code == 0
+        assert run(made, fork, "--lineage").stdout == path.read_text(encoding="utf-8")
+
+    def test_a_fork_alone_is_not_one(self, made: World, forked: tuple[str, str], tmp_path: Path) -> None:
+        path = tmp_path / "alone.ndjson"
+        assert run(made, forked[1], "-o", str(path), "--verify").exit_code == 0
+        result = run(None, "--verify", "--lineage", str(path))
+        assert (result.exit_code, "not_whole" in result.stdout) == (1, True)
+
+    def test_is_not_resumed(self, made: World, forked: tuple[str, str], tmp_path: Path) -> None:
+        assert run(made, forked[1], "--lineage", "--resume", "-o", str(tmp_path / "x")).exit_code == 2
+
+
 class TestToStandardOutput:
     def test_is_the_export_alone(self, made: World, session_id: str) -> None:
         assert verify(run(made, session_id).stdout_bytes.splitlines(keepends=True)).ok

@@ -8,14 +8,17 @@ from structlog.testing import capture_logs
 
 from streams.custodian.asking import PAUSES_S, PRINCIPAL
 from streams.custodian.custodian import ROLE
-from streams.custodian.timers import ARMED, DUE, lease_key, wait_key
+from streams.custodian.timers import ARMED, DUE, lease_key, upload_key, wait_key
 from streams.loop.crash import CrashPoint
 from streams.session.commands import Kind
-from streams.session.events import AttemptAttributes, RunAttributes, SessionAttributes, WaitAttributes
+from streams.session.events import AttemptAttributes, CheckpointAttributes, RunAttributes, SessionAttributes, WaitAttributes
 from streams.session.ids import is_id
+from tests.support.event_log import EventLog
+from tests.support.examples import made_up_id
 from tests.support.timekeeping import SECOND, World
 
 POINTS = [point for point in CrashPoint if point is not CrashPoint.IN_RESTORE]
+CHECKPOINT = made_up_id("ckpt")
 
 
 @pytest.fixture
@@ -253,3 +256,23 @@ def test_a_record_that_cannot_be_read_stops_nobody(world: World) -> None:
     world.pass_time(31)
     world.settle()
     assert [each.kind for each in world.asked()] == [Kind.APPEND]
+
+
+def test_what_checkpoints_name_is_kept_with_the_timers_and_stays_when_the_session_closes(world: World) -> None:
+    snapshot, native, brought = (made_up_id("snap", label) for label in ("snapshot", "native", "brought"))
+    log = EventLog()
+    session_id = log.create("a")
+    log.command(
+        session_id, [("checkpoint.created", CheckpointAttributes(checkpoint_id=CHECKPOINT, snapshot_id=snapshot, native_id=native))]
+    )
+    log.command(session_id, [("checkpoint.created", CheckpointAttributes(fork_id=made_up_id("fork"), snapshot_id=brought))])
+    log.close(session_id)
+    for record in log.records:
+        world.cluster.append(("sessions.events", 0), record.key, record.value)
+    world.settle()
+    named = {upload_key(session_id, each) for each in (snapshot, native)}
+    assert {key for key in world.store_rows() if key.startswith(b"sess_")} == named
+    world.kill(ROLE)
+    world.start(ROLE, "1")
+    world.settle()
+    assert {key for key in world.store_rows("1") if key.startswith(b"sess_")} == named

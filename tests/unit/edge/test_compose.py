@@ -126,10 +126,58 @@ def test_a_command_says_until_when_it_may_be_decided(composer: CommandComposer) 
     assert (command.issued_at, command.not_after) == (NOW, NOW + 5_000_000)
 
 
+def noise(seed: int, size: int = 3_000_000) -> bytes:
+    """A JSON text that does not compress."""
+    return b'"' + base64.b64encode(random.Random(seed).randbytes(size)) + b'"'
+
+
+def test_where_texts_can_be_stored_the_largest_are_claimed_until_the_command_holds_the_others(composer: CommandComposer) -> None:
+    sizes = [2_000_000, 3_000_000, 1_000, 2_500_000, 1_500_000]
+    events = [NewEvent(type="message.appended", content=noise(seed, size)) for seed, size in enumerate(sizes)]
+    composed = composer.compose(incoming(), FACTS, [*events, NewEvent(type="message.appended")], claiming=True)
+    drafts = composed.command.drafts
+    assert [text.claim.event_id for text in composed.texts] == [drafts[1].event_id]
+    assert composed.texts[0].json_text == events[1].content
+    assert sum(len(draft.content.ciphertext or b"") for draft in drafts) <= 8 * 1024 * 1024
+    assert [draft.content.state for draft in drafts] == ["sealed"] * 5 + [NONE]
+    assert composer.compose(incoming(), FACTS, events[2:], claiming=True).texts == ()
+
+
+def test_a_text_above_the_limit_of_one_event_is_claimed_however_well_it_compresses(composer: CommandComposer, sealer: Sealer) -> None:
+    text = b'"' + b"x" * 9_000_000 + b'"'
+    composed = composer.compose(incoming(), FACTS, [MESSAGE, NewEvent(type="message.appended", content=text)], claiming=True)
+    sealer.fetch_text = lambda claim: text
+    assert sealer.open_many(composed.command.drafts) == [MESSAGE.content, text]
+    with pytest.raises(Invalid):
+        composer.compose(incoming(), FACTS, [NewEvent(type="message.appended", content=text)])
+
+
+def test_each_attempt_at_a_command_stores_its_texts_under_names_of_its_own(composer: CommandComposer) -> None:
+    event = NewEvent(type="message.appended", content=noise(1, 7_000_000))
+    one, two = (composer.compose(incoming(), FACTS, [event], claiming=True).texts[0].claim for _ in range(2))
+    assert (one.event_id, one.key) == (two.event_id, two.key)
+    assert one.blob_id != two.blob_id
+
+
+def test_nothing_is_claimed_where_content_is_left_out(composer: CommandComposer) -> None:
+    event = NewEvent(type="message.appended", content=noise(1, 7_000_000))
+    composed = composer.compose(incoming(), structs.replace(FACTS, policy_mode="zdr"), [event], claiming=True)
+    assert composed.texts == ()
+    assert composed.command.drafts[0].content.state == OMITTED
+
+
+def test_a_command_whose_texts_took_a_while_is_issued_anew(composer: CommandComposer, monkeypatch: pytest.MonkeyPatch) -> None:
+    composed = composer.compose(incoming(), FACTS, [MESSAGE])
+    monkeypatch.setattr(composer, "_clock", lambda: NOW + 60_000_000)
+    renewed = composer.renewed(composed)
+    assert renewed.command.not_after == composed.command.not_after + 60_000_000
+    assert renewed.command.command_id == composed.command.command_id
+    assert renewed.bodies == composed.bodies
+
+
 def test_more_than_eight_mebibytes_of_sealed_content_are_too_large(composer: CommandComposer) -> None:
     """Bytes that do not compress, in events that are each within bounds."""
-    noise = [base64.b64encode(random.Random(seed).randbytes(3_000_000)) for seed in range(3)]
-    events = [NewEvent(type="message.appended", content=b'"' + text + b'"') for text in noise]
+    events = [NewEvent(type="message.appended", content=noise(seed)) for seed in range(3)]
     with pytest.raises(Invalid) as refused:
         composer.compose(incoming(), FACTS, events)
     assert refused.value.code == "request.too_large"

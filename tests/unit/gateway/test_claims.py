@@ -11,6 +11,7 @@ import pytest
 from connectors.support.statement import ExactTuple
 from streams.errors import NotOwner
 from tests.support.gateway import OTHER_WORKSPACE, World, key, message, new_session, post
+from tests.support.waiting import eventually
 from tests.support.workers import Worker, claimed, opened, worker_of
 
 DIGEST = "sha256:" + "1" * 64
@@ -86,8 +87,7 @@ def test_a_claim_waits_for_a_run_to_come(client: httpx.Client, shared: World, la
     session, found = new_session(client), []
     waiting = threading.Thread(target=lambda: found.append(take(shared.client(), lane, wait_ms=20_000)))
     waiting.start()
-    while shared.gateway.claims.taken == 0:
-        time.sleep(0.01)
+    eventually(lambda: shared.gateway.claims.taken == 1)
     assert shared.gateway.changes.taken == 0, "who waits holds no place among the changes"
     run = opened(client, session, lane=lane)
     waiting.join()
@@ -193,8 +193,7 @@ def test_one_run_whose_history_cannot_be_read_is_refused_unless_the_worker_copes
 def test_a_caller_who_has_left_is_granted_nothing(client: httpx.Client, shared: World, lane: str) -> None:
     with pytest.raises(httpx.ReadTimeout):
         shared.client().post("/v1/runs/claim", json={"lanes": [lane], "wait_ms": 20_000}, headers=key(), timeout=0.2)
-    while shared.gateway.claims.taken:
-        time.sleep(0.01)
+    eventually(lambda: shared.gateway.claims.taken == 0)
     run = opened(client, new_session(client), lane=lane)
     assert take(client, lane)["run_id"] == run
 
@@ -203,8 +202,7 @@ def test_a_claim_that_waits_ends_with_the_gateway(client: httpx.Client, shared: 
     found: list[Any] = []
     waiting = threading.Thread(target=lambda: found.append(take(shared.client(), lane, status=204, wait_ms=20_000)))
     waiting.start()
-    while shared.gateway.claims.taken == 0:
-        time.sleep(0.01)
+    eventually(lambda: shared.gateway.claims.taken == 1)
     shared.stop_streams()
     waiting.join()
     shared.loop.call_soon_threadsafe(shared.gateway.stopping.clear)

@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from connectors.edge.policies import Policy
 from connectors.gateway.limits import GatewayLimits
 from streams.errors import BlobStoreUnavailable
 from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World, key, new_session, post, world
+from tests.support.waiting import eventually
 from tests.support.workers import Worker, worker_of
 
 OCTETS = "application/octet-stream"
@@ -173,22 +173,16 @@ def test_a_store_that_is_away_is_told(worker: Worker, shared: World, monkeypatch
 
 
 def test_so_many_are_under_way_and_no_more_and_none_of_them_is_a_change(worker: Worker, shared: World) -> None:
-    going, left = threading.Event(), threading.Barrier(3)
+    going = threading.Event()
 
     def pieces() -> Iterator[bytes]:
         yield b"a"
         while not going.wait(0.05):
             yield b"a"
 
-    def held() -> int:
-        headers = {"content-type": OCTETS, "session-streams-report": worker.report, **key()}
-        status = shared.client().post(f"{worker.session}/snapshots", content=pieces(), headers=headers).status_code
-        left.wait()
-        return status
-
     mine = worker.report
-    client_secret = worker.client.headers["authorization"].removeprefix("Bearer ")
-    clients = [shared.client_with(client_secret) for _ in range(2)]
+    secret = worker.client.headers["authorization"].removeprefix("Bearer ")
+    clients = [shared.client_with(secret) for _ in range(2)]
 
     def send(client: httpx.Client, found: list[int]) -> None:
         headers = {"content-type": OCTETS, "session-streams-report": mine, **key()}
@@ -198,8 +192,7 @@ def test_so_many_are_under_way_and_no_more_and_none_of_them_is_a_change(worker: 
     threads = [threading.Thread(target=send, args=(client, found)) for client in clients]
     for thread in threads:
         thread.start()
-    while shared.gateway.transfers.taken < 2:
-        time.sleep(0.01)
+    eventually(lambda: shared.gateway.transfers.taken == 2)
     assert shared.gateway.changes.taken == 0
     assert code_of(worker.upload(b"x")) == (503, "service.overloaded")
     going.set()
@@ -210,7 +203,7 @@ def test_so_many_are_under_way_and_no_more_and_none_of_them_is_a_change(worker: 
 
 def test_under_zero_data_retention_nothing_is_kept(tmp_path: Path) -> None:
     with world(tmp_path) as made:
-        made.policies.set(WORKSPACE, Policy(mode="zdr", content_window_days=30, checkpoint_window_s=3600))
+        made.policies.set(WORKSPACE, mode="zdr")
         worker = worker_of(made.client(), new_session(made.client()))
         answer = worker.upload(b"bytes", repr_digest=digest_header(b"bytes")).json()
         assert (answer["bytes"], answer["digest"]) == (5, None)

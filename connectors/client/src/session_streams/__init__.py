@@ -10,9 +10,11 @@ from session_streams.errors import (
     ApiError,
     Conflict,
     ConnectionFailed,
+    DigestMismatch,
     ExportChanged,
     Forbidden,
     Invalid,
+    KeptElsewhere,
     NotFound,
     RateLimited,
     SessionStreamsError,
@@ -21,6 +23,7 @@ from session_streams.errors import (
     Unavailable,
 )
 from session_streams.models import Answer, Appended, Event, Gap, Report, Session
+from session_streams.recovery import Checkpoint, CheckpointCreated, Claim, Fork, HistoryEnd, HistoryGap, HistoryLine, Upload
 from session_streams.retries import Retries
 
 __all__ = [
@@ -28,14 +31,23 @@ __all__ = [
     "ApiError",
     "Appended",
     "AsyncClient",
+    "Checkpoint",
+    "CheckpointCreated",
+    "Claim",
     "Client",
     "Conflict",
     "ConnectionFailed",
+    "DigestMismatch",
     "Event",
     "ExportChanged",
     "Forbidden",
+    "Fork",
     "Gap",
+    "HistoryEnd",
+    "HistoryGap",
+    "HistoryLine",
     "Invalid",
+    "KeptElsewhere",
     "NotFound",
     "RateLimited",
     "Report",
@@ -45,4 +57,5 @@ __all__ = [
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "Upload",
 ]

@@ -1,17 +1,19 @@
 """The asynchronous client: the twin of `client`, call by call."""
 
 import asyncio
+import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 
-from session_streams import requests
+from session_streams import recovery, requests
 from session_streams.client import failed
 from session_streams.errors import ApiError, ConnectionFailed, error_of
 from session_streams.models import Answer, Appended, Body, Event, Report, Session
+from session_streams.recovery import Checkpoint, CheckpointCreated, Claim, Fork, HistoryEnd, HistoryLine, Received, Source, Upload
 from session_streams.requests import Positions, Request
 from session_streams.retries import AGAIN, Attempts, Retries
 from session_streams.sse import Parser
@@ -33,6 +35,7 @@ class AsyncClient:
     ) -> None:
         """`timeout_s` is for one attempt, and for a silence on a stream; `retries` bounds the attempts of a call."""
         self._http = httpx.AsyncClient(base_url=url, headers={"authorization": f"Bearer {api_key}"}, timeout=timeout_s, transport=transport)
+        self._timeout_s = timeout_s
         self._retries = retries or Retries()
         self._sleep = sleep
         self._positions = Positions()
@@ -142,6 +145,139 @@ class AsyncClient:
                 failure = failed(error)
             await self._pause(attempts, failure, retry_after)
 
+    async def upload_snapshot(self, session_id: str, content: bytes | BinaryIO, *, report: Report, key: str | None = None) -> Upload:
+        """Takes in recovery material, for a checkpoint to name: bytes, or a file from where it stands. A file that cannot be read
+        twice is sent once, without a digest to check it by."""
+        source = Source(content)
+        request = recovery.upload(session_id, report, await asyncio.to_thread(source.sha256), key=key)
+        return Upload.of((await self._send(request, source)).json())
+
+    async def create_checkpoint(
+        self,
+        session_id: str,
+        *,
+        report: Report,
+        through_sequence: int,
+        through_event_id: str,
+        snapshot: Body | None,
+        continuation: Body,
+        harness: str | None = None,
+        harness_revision: str | None = None,
+        environment_revision: str | None = None,
+        key: str | None = None,
+    ) -> CheckpointCreated:
+        """`snapshot` is {"upload_id"} or {"provider", "reference"}; `continuation` {"kind": "native", "upload_id"} or
+        {"kind": "event_log_rebuild"}."""
+        given = {
+            "through_sequence": through_sequence, "through_event_id": through_event_id, "snapshot": snapshot,
+            "continuation": continuation, "harness": harness, "harness_revision": harness_revision,
+            "environment_revision": environment_revision,
+        }  # fmt: skip
+        return CheckpointCreated.of((await self._send(recovery.create_checkpoint(session_id, given, report=report, key=key))).json())
+
+    async def checkpoints(self, session_id: str, *, page_size: int = 100) -> AsyncIterator[Checkpoint]:
+        """All of a session, newest first, fetched page by page."""
+        cursor: str | None = None
+        while True:
+            page = (await self._send(recovery.checkpoints(session_id, cursor, page_size))).json()
+            for raw in page["checkpoints"]:
+                yield Checkpoint.of(raw)
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def checkpoint_content(self, session_id: str, checkpoint_id: str, *, part: str = "snapshot") -> AsyncIterator[bytes]:
+        """What a checkpoint retains, piece by piece; `part` is snapshot or native. What breaks off is continued where it broke off.
+        Raises `KeptElsewhere`."""
+        request = recovery.checkpoint_content(session_id, checkpoint_id, part)
+        received, attempts = Received(), Attempts(self._retries)
+        while True:
+            failure: ApiError | ConnectionFailed
+            retry_after: str | None = None
+            try:
+                async with self._http.stream("GET", request.path, params=request.params, headers=self._headers(request)) as response:
+                    if response.status_code >= 400:
+                        failure, retry_after = error_of(response.status_code, await response.aread()), response.headers.get("retry-after")
+                    elif response.headers["content-type"] == requests.JSON:
+                        raise recovery.kept_elsewhere(await response.aread())
+                    else:
+                        received.begin(response.headers["content-type"], request.path)
+                        async for piece in response.aiter_bytes():
+                            if new := received.new(piece):
+                                attempts.progressed()
+                                yield new
+                        return
+            except httpx.TransportError as error:
+                failure = failed(error)
+            await self._pause(attempts, failure, retry_after)
+
+    async def download(
+        self, session_id: str, checkpoint_id: str, file: BinaryIO, *, part: str = "snapshot", sha256: bytes | None = None
+    ) -> bytes:
+        """Writes what a checkpoint retains to a file, and returns its SHA-256. Raises `DigestMismatch` where `sha256` is another."""
+        hashed = hashlib.sha256()
+        async for piece in self.checkpoint_content(session_id, checkpoint_id, part=part):
+            hashed.update(piece)
+            await asyncio.to_thread(file.write, piece)
+        return recovery.require_digest(hashed.digest(), sha256)
+
+    async def fork(
+        self,
+        session_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        at_event: str | None = None,
+        through_sequence: int | None = None,
+        key: str | None = None,
+    ) -> Fork:
+        """By checkpoint, or at an event; the child can be read once this returns."""
+        given = {"checkpoint_id": checkpoint_id, "at_event": at_event, "through_sequence": through_sequence}
+        return Fork.of((await self._send(recovery.fork(session_id, given, key=key))).json())
+
+    async def claim(self, session_id: str, run_id: str, *, key: str | None = None, **terms: Any) -> Claim:
+        """`terms`: lease_ms, incomplete_ok, harness_revision, environment_revision. The same `key` gives the same grant again."""
+        return Claim.of((await self._send(recovery.claim(session_id, run_id, terms, key=key))).json())
+
+    async def claim_next(self, lanes: Sequence[str], *, wait_ms: int = 0, key: str | None = None, **terms: Any) -> Claim | None:
+        """Any Run of these lanes; None where none came within `wait_ms`. Else as `claim`."""
+        answer = await self._send(recovery.claim_next(lanes, wait_ms, terms, key=key))
+        return None if answer.status == 204 else Claim.of(answer.json())
+
+    async def replace(self, session_id: str, run_id: str, *, key: str | None = None, **evidence: Any) -> Claim:
+        """Takes a Run whose attempt was ready. A refusal tells in `missing` all that the `evidence` lacks."""
+        return Claim.of((await self._send(recovery.replace(session_id, run_id, evidence, key=key))).json())
+
+    async def conversation(
+        self, claimed: Claim, *, after_sequence: int = 0, lineage: bool = True, require_complete: bool = False
+    ) -> AsyncIterator[HistoryLine]:
+        """The history for the holder of a Run, ancestors first; the last line is a `HistoryEnd`. Where it breaks off,
+        `ConnectionFailed` is raised, and it is to be asked for anew."""
+        request = recovery.conversation(claimed, after_sequence, lineage, require_complete)
+        attempts = Attempts(self._retries)
+        while True:
+            begun = False
+            try:
+                async with self._http.stream("GET", request.path, params=request.params, headers=self._headers(request)) as response:
+                    if response.status_code < 400:
+                        async for line in response.aiter_lines():
+                            begun = True
+                            yield (told := recovery.history_line(line))
+                            if isinstance(told, HistoryEnd):
+                                return
+                        raise ConnectionFailed("the history broke off")
+                    failure: ApiError | ConnectionFailed = error_of(response.status_code, await response.aread())
+                    retry_after = response.headers.get("retry-after")
+            except httpx.TransportError as error:
+                failure, retry_after = failed(error), None
+                if begun:
+                    raise failure from error
+            await self._pause(attempts, failure, retry_after)
+
+    async def capabilities(self, **query: Any) -> Body:
+        """What is supported, each exact tuple with its evidence; `query`: capability, or the coordinates of one tuple."""
+        found: Body = (await self._send(recovery.capabilities(query))).json()
+        return found
+
     async def request(
         self,
         method: str,
@@ -164,14 +300,19 @@ class AsyncClient:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    async def _send(self, request: Request) -> Answer:
+    async def _send(self, request: Request, source: Source | None = None) -> Answer:
         attempts = Attempts(self._retries)
         while True:
             failure: ApiError | ConnectionFailed
             retry_after: str | None = None
             try:
                 response = await self._http.request(
-                    request.method, request.path, params=request.params, headers=self._headers(request), content=request.content
+                    request.method,
+                    request.path,
+                    params=request.params,
+                    headers=self._headers(request),
+                    content=request.content if source is None else _pieces(source),
+                    timeout=self._timeout_s + request.waits_s,
                 )
             except httpx.TransportError as error:
                 failure = failed(error)
@@ -181,6 +322,8 @@ class AsyncClient:
                     self._positions.learn(request, answer)
                     return answer
                 failure, retry_after = error_of(response.status_code, response.content), response.headers.get("retry-after")
+            if source is not None and not source.again:
+                raise failure
             await self._pause(attempts, failure, retry_after)
 
     async def _pause(self, attempts: Attempts, failure: ApiError | ConnectionFailed, retry_after: str | None) -> None:
@@ -194,3 +337,10 @@ class AsyncClient:
 
     def _headers(self, request: Request) -> dict[str, str]:
         return {**self._positions.headers_for(request.path), **request.headers}
+
+
+async def _pieces(source: Source) -> AsyncIterator[bytes]:
+    """Read off the event loop, since a disk may take its time."""
+    pieces = source.pieces()
+    while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        yield piece

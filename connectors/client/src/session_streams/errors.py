@@ -12,6 +12,8 @@ SessionStreamsError
     RateLimited        429  slower; raised once the time for retries is over
     Unavailable        5xx  later; raised once the time for retries is over
   ExportChanged        what comes does not continue the export that was begun: begin it anew
+  DigestMismatch       what was downloaded is not what was expected: throw it away
+  KeptElsewhere        a provider keeps the snapshot: ask it for `reference`
 """
 
 import json
@@ -28,6 +30,18 @@ class ConnectionFailed(SessionStreamsError):
 
 class ExportChanged(SessionStreamsError):
     """An export is not continued as it was begun, or what came is none."""
+
+
+class DigestMismatch(SessionStreamsError):
+    """What was downloaded has another digest than the one that was expected."""
+
+
+class KeptElsewhere(SessionStreamsError):
+    """The snapshot is not with the service: `provider` keeps it under `reference`."""
+
+    def __init__(self, provider: str, reference: str) -> None:
+        super().__init__(f"{provider} keeps the snapshot")
+        self.provider, self.reference = provider, reference
 
 
 class ApiError(SessionStreamsError):

@@ -24,6 +24,8 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     content: bytes | None = None
+    waits_s: float = 0.0
+    """How long the service may take beside what an attempt may take."""
 
 
 class Positions:

@@ -16,6 +16,12 @@ store       what a row costs in the local store, by thread time
 restore     an empty store until its authority decides again
 append      single and batched appends over HTTP
 reads       point reads over HTTP
+claims      claims over HTTP by many workers
+checkpoints creation and listing of checkpoints over HTTP
+snapshots   retained bytes up and down
+history     a claim in a long session, and its conversation
+workers     Runs to claim, and grants, for these four
+transfers   large bodies over HTTP
 serving     all roles up, load upon them, and what each process spent
 httpload    the client, as a process of its own
 machine     what these figures were taken on

@@ -50,6 +50,13 @@ class Options:
     """In the store whose rows are read and written one by one."""
     rows: tuple[int, ...] = (1000,)
     """Sessions in the tables that point reads go to; each number is measured."""
+    claims: int = 2000
+    """Of 64 workers; of fewer workers a part of it."""
+    checkpoints: int = 100_000
+    """Of other sessions than the one that is listed."""
+    long_events: int = 100_000
+    """Of the long one of two sessions."""
+    snapshot_mb: int = 64
     load_s: float = 8.0
     warm_s: float = 2.0
 
@@ -57,7 +64,7 @@ class Options:
         """A look whether everything works; too short for figures."""
         return replace(
             self, raw_records=10_000, raw_transactions=30, sessions=200, events=5_000, restored_sessions=1000, store_sessions=5000,
-            rows=(100,), load_s=1.0, warm_s=0.3,
+            rows=(100,), claims=160, checkpoints=400, long_events=1000, snapshot_mb=4, load_s=1.0, warm_s=0.3,
         )  # fmt: skip
 
 

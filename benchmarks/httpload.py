@@ -35,10 +35,18 @@ _GREETING: Final = b"GET /healthz HTTP/1.1\r\nHost: bench\r\n\r\n"
 """What each connection of an open loop begins with: one that is made has not been accepted yet, and would wait for that."""
 
 
-class Task(Struct, frozen=True, kw_only=True):
-    """`kind`: create, append, batch, session, page or owner.
+class Ask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request of kind `ask`. A body makes it a POST under an Idempotency-Key of its own. `report`: of the worker that asks."""
 
-    With `requests`, so many are sent, to the sessions in turn; without, for `load_s` to sessions drawn at random.
+    path: str
+    body: str | None = None
+    report: str = ""
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """`kind`: create, append, batch, session, page, owner or ask.
+
+    With `requests`, so many are sent, to the sessions (or of the `asks`) in turn; without, for `load_s`, drawn at random.
     """
 
     kind: str
@@ -60,6 +68,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """Bodies in base64, of kind `owner`; `key` is the installation's token then."""
     question: str = "session"
     """What they ask for, as the owner's paths name it."""
+    asks: list[Ask] = []
+    """Of kind `ask`; 204 is an answer to them, too. The bodies of all answers are kept."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -76,6 +86,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     late: list[float] = []
     """Of an open loop: of each request, how many seconds after it was due the client sent it. In `seconds`, too."""
     created: list[str] = []
+    bodies: list[str] = []
+    """Of kind `ask`, in the order in which they came: with one connection that of `seconds`, where all were 200 or 201."""
     refusal: str = ""
     """The first answer that was not what was asked for."""
 
@@ -129,12 +141,14 @@ class _Load:
     def __init__(self, task: Task, on_begin: Callable[[], None]) -> None:
         self._task, self._on_begin = task, on_begin
         self._make = _maker(task)
+        self._wanted = (200, 201, 204) if task.kind == "ask" else (200, 201)
         self._open = task.connections
         self._left = task.requests
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.seconds: list[float] = []
         self.statuses: Counter[int] = Counter()
         self.created: list[str] = []
+        self.bodies: list[str] = []
         self.refused, self.refusal = 0, ""
         self.unsent = 0
         self.late: list[float] = []
@@ -169,7 +183,7 @@ class _Load:
         """`retry_after`: the answer says when to come again."""
         if self._task.per_s and status in (429, 503) and retry_after:
             self.refused += self._measuring
-        elif status not in (200, 201):
+        elif status not in self._wanted:
             self.refusal = self.refusal or f"{status} {body[:300].decode(errors='replace')}"
         if self._task.kind == "create" and status == 201:
             self.created.append(msgspec.json.decode(body)["session_id"])
@@ -178,6 +192,8 @@ class _Load:
             self.statuses[status] += 1
             if status in (200, 201):
                 self.seconds.append(seconds)
+                if self._task.kind == "ask":
+                    self.bodies.append(body.decode())
 
     def lost(self, error: Exception | None) -> None:
         self._open -= 1
@@ -255,11 +271,21 @@ def _maker(task: Task) -> Callable[[], bytes]:
         asked = [b64decode(question) for question in task.questions]
         whole = [head + b"Content-Length: %d\r\n\r\n%s" % (len(question), question) for question in asked]
         return lambda: random.choice(whole)
+    if task.kind == "ask":
+        following = cycle(task.asks)
+        return lambda: _asked(next(following) if task.requests else random.choice(task.asks), authority)
     lines = [_line(task.content_chars) for _ in range(_POOL)]
     if task.kind == "append":
         return lambda: _post(f"/v1/sessions/{session()}/events", authority, random.choice(lines), "application/json")
     bodies = [b"\n".join(random.choices(lines, k=task.lines)) for _ in range(8)]
     return lambda: _post(f"/v1/sessions/{session()}/events", authority, random.choice(bodies), "application/x-ndjson")
+
+
+def _asked(ask: Ask, authority: str) -> bytes:
+    head = f"{authority}Session-Streams-Report: {ask.report}\r\n" if ask.report else authority
+    if ask.body is None:
+        return f"GET {ask.path} HTTP/1.1\r\n{head}\r\n".encode()
+    return _post(ask.path, head, ask.body.encode(), "application/json")
 
 
 def _post(path: str, authority: str, body: bytes, media_type: str) -> bytes:
@@ -297,7 +323,7 @@ async def _run(task: Task, on_begin: Callable[[], None]) -> Outcome:
     _say("done")
     return Outcome(
         wall_s=load.wall_s, cpu_s=load.cpu_s, seconds=load.seconds, statuses=dict(load.statuses), refused=load.refused,
-        unsent=load.unsent, late=load.late, created=load.created, refusal=load.refusal,
+        unsent=load.unsent, late=load.late, created=load.created, bodies=load.bodies, refusal=load.refusal,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import append, authority, limits, reads, restore, store
+from benchmarks import append, authority, checkpoints, claims, history, limits, reads, restore, snapshots, store
 from benchmarks.bench import Bench
 from benchmarks.results import Result
 
@@ -27,6 +27,10 @@ MEASURES: Final = {
     "batch": Measure(append.batches, ("limits", "authority"), "NDJSON batches of 500 over HTTP, 4 callers"),
     "overload": Measure(append.overload, (), "single appends that come at four times the rate that gets through"),
     "reads": Measure(reads.measure, (), "point reads over HTTP: a session, a page of a transcript"),
+    "claims": Measure(claims.measure, (), "claims over HTTP: by lane and of named Runs, by 1, 16 and 64 workers, beside appends"),
+    "checkpoints": Measure(checkpoints.measure, (), "checkpoints over HTTP: told of, listed while others have few or many, read"),
+    "snapshots": Measure(snapshots.measure, (), "what a worker retains, up and down, beside a copy that seals"),
+    "history": Measure(history.measure, ("limits",), "a claim in a short and in a long session, and the long one's conversation"),
 }
 
 

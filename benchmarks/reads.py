@@ -49,7 +49,7 @@ def measure(bench: Bench) -> Iterator[Result]:
 def _measured(bench: Bench, installation: Installation, rows: int) -> Iterator[Result]:
     sessions = _filled(installation, rows)
     bench.say(f"point reads: waiting until {rows} rows are in the tables")
-    _catch_up(installation, sessions)
+    catch_up(installation, sessions)
     transcripts = sessions[:_TRANSCRIPTS]
     chars = content_chars_of(bench.options.event_bytes)
     written = Task(
@@ -57,7 +57,7 @@ def _measured(bench: Bench, installation: Installation, rows: int) -> Iterator[R
         requests=len(transcripts),
     )  # fmt: skip
     installation.load(written)
-    _catch_up(installation, sessions)
+    catch_up(installation, sessions)
     asked = Random(1).sample(sessions, min(_ASKED, len(sessions)))
     at = "" if rows <= 1000 else f"_at_{rows}_rows"
     yield _result(f"point_read_session_requests_per_s{at}", installation.run("session", _CALLERS, asked), rows)
@@ -88,7 +88,7 @@ def _filled(installation: Installation, count: int) -> list[str]:
     return sessions
 
 
-def _catch_up(installation: Installation, sessions: list[str]) -> None:
+def catch_up(installation: Installation, sessions: list[str]) -> None:
     """Until the tables hold what the last command of each partition led to."""
     settings = installation.settings
     topic = Topics(settings.topic_prefix).commands

@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks import httpload
 from benchmarks.bench import PARTITIONS, Bench, Cost
-from benchmarks.httpload import Outcome, Task
+from benchmarks.httpload import Ask, Outcome, Task
 from benchmarks.traffic import content_bytes_of
 from connectors.cli.found import Up
 from connectors.cli.local import LocalInstallation, LocalOptions
@@ -91,12 +91,24 @@ class Installation:
         cores = {name: (after[name] - before[name]) / outcome.wall_s for name in after}
         return Loaded(outcome, {f"{name}_cores": used for name, used in {**cores, "client": outcome.cpu_s / outcome.wall_s}.items()})
 
+    def ask(self, asks: list[Ask], connections: int) -> Loaded:
+        """Each once, in turn. All answers have come before the load is over, so nothing is under way behind it."""
+        return self.load(Task(**self.gateway(), kind="ask", connections=min(connections, len(asks)), asks=asks, requests=len(asks)))
+
+    def cpu_s(self) -> dict[str, float]:
+        """Of each process so far; also notes its memory."""
+        return self._cost.cpu_s()
+
     def rss(self, name: str) -> int:
         """At the end of the last load."""
         return self._cost.rss[name]
 
     def rss_max(self, name: str) -> int:
         return self._cost.rss_max[name]
+
+    def authorization(self) -> dict[str, str]:
+        """The header that brings the key."""
+        return {"authorization": f"Bearer {self.up.api_key}"}
 
     def gateway(self) -> dict[str, Any]:
         """Where a task goes, and with which key."""

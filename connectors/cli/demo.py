@@ -2,8 +2,8 @@
 
 1 a local Kafka and all roles      5 a session's graph, written and drawn
 2 the samples go in, and again     6 a session exported, and its export verified
-3 the sessions with their counts   7 the throughput reached; what a tap counted of it
-4 events, and one of them opened   8 everything stops
+3 the sessions with their counts   7 a worker dies in the middle of its Run, another goes on
+4 events, and one of them opened   8 the throughput reached; what a tap counted of it
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from typing import Final
 
 from connectors.cli import exporting, graphing, reading
 from connectors.cli.console import OK, REFUSED, progress, remark
+from connectors.cli.demo_worker import show_recovery
 from connectors.cli.found import Gateway, Up
 from connectors.cli.ingesting import IngestOptions, ingest, tell
 from connectors.cli.interrupts import Stopped, raising
@@ -49,7 +50,7 @@ def run_demo(settings: Settings, *, taps: bool = False) -> int:
             started_s = time.monotonic()
             up = installation.start()
             _step(f"everything answers after {time.monotonic() - started_s:.1f} s: gateway {up.gateway}, broker {up.broker}")
-            return _show(up)
+            return _show(up, installation.settings)
         except Stopped:
             remark("stopping (again for at once)")
             raise KeyboardInterrupt from None
@@ -59,7 +60,7 @@ def run_demo(settings: Settings, *, taps: bool = False) -> int:
             _step("everything has stopped, and the temporary folder is gone")
 
 
-def _show(up: Up) -> int:
+def _show(up: Up, settings: Settings) -> int:
     _head("Sample transcripts and trajectories go in")
     options = IngestOptions(paths=[str(SAMPLES)], gateway=Gateway(up.gateway, up.api_key), check=True)
     first = ingest(options)
@@ -80,13 +81,15 @@ def _show(up: Up) -> int:
         _head(f"The session exported to {_EXPORT}, and verified with nothing but that file")
         verdict = _export(client, session.session_id)
         print(verdict)
+    _head("A worker dies between an action and its receipt; another one goes on with the Run")
+    recovered = show_recovery(up, settings, _step)
     _head(f"Throughput: {_WRITERS} writers, batches of {_BATCH_EVENTS} events of {_CONTENT_BYTES} bytes, over HTTP")
     events, seconds = asyncio.run(_load(up))
     print(f"{events:,} events accepted, exactly once, in {seconds:.1f} s: {events / seconds:,.0f} events/s")
     if up.tap is not None:
         _head(f"What the tap counted ({up.tap})")
         show_tap(wait_for_tap(up.tap, events=events + first.report.events, timeout_s=_TAP_TIMEOUT_S), as_json=False, padded=True)
-    held = first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 and verdict.ok
+    held = first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 and verdict.ok and recovered
     return OK if held else REFUSED
 
 

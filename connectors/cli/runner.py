@@ -21,7 +21,7 @@ def runner(
     lane: Annotated[str, typer.Option(help="Whose Runs to take, and where --start opens one.")] = "transcripts",
     start: Annotated[bool, typer.Option("--start", help="Open a session and a Run for the transcript first.")] = False,
     approve: Annotated[bool, typer.Option("--approve", help="Grant what is asked and answer what waits, as a person would.")] = False,
-    steps: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many steps of it.")] = 10_000,
+    steps: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many steps of it; the same for each worker of a Run.")] = 10_000,
     lease_ms: Annotated[int, typer.Option(min=1_000, max=3_600_000, help="Milliseconds.")] = 10_000,
     snapshot_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 10,
     continuation: Annotated[

@@ -60,7 +60,7 @@ def run(options: RunnerOptions) -> int:
     crash: Crash = NoCrash() if options.die_at is None else DieAt.parse(options.die_at)
     with Client(options.gateway.url, options.gateway.api_key) as client:
         target = open_run(client, plan_for, lane=options.lane) if options.start else options.target
-        if target is not None and not options.as_json:
+        if options.start and target is not None:
             remark(f"{target.session_id} {target.run_id}")
         with (
             Provider(options.provider, knows_identities=not options.forgetful_provider) as provider,

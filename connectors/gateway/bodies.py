@@ -258,9 +258,14 @@ class ConversationQuery(Body, frozen=True):
 
 
 class EventsQuery(Body, frozen=True):
+    """With `lineage`, the events of all ancestors come first, each up to where it was forked; it goes on behind the position
+    `cursor`. A page is of one session."""
+
     after_sequence: f.Count = 0
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
     replay_only: bool = False
+    lineage: bool = False
+    cursor: f.PlaceInLineage | None = None
 
 
 class ExportQuery(Body, frozen=True):

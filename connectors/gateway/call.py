@@ -33,7 +33,7 @@ class Call:
     """Belongs to one request; `principal` is set once it is authenticated."""
 
     def __init__(self, scope: Scope, receive: Receive, limits: GatewayLimits, path: dict[str, str], bodies: Budget) -> None:
-        """`bodies` bounds the bytes of all bodies that are held at once; `release` gives this one's back."""
+        """`bodies` bounds the bytes of all bodies that are held at once; `release` gives back what this call holds."""
         self.scope = scope
         self.receive = receive
         self.path = path
@@ -42,10 +42,19 @@ class Call:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self.body = b""
         self._bodies, self._held = bodies, 0
+        self._holds: list[tuple[Budget, int]] = []
+
+    def hold(self, budget: Budget, amount: int) -> None:
+        """Takes that much of a budget until the request is answered. Raises `Overloaded`."""
+        budget.take(amount)
+        self._holds.append((budget, amount))
 
     def release(self) -> None:
         self._bodies.give_back(self._held)
         self._held = 0
+        while self._holds:
+            budget, amount = self._holds.pop()
+            budget.give_back(amount)
 
     def header(self, name: str) -> str | None:
         value = self._headers.get(name.encode())

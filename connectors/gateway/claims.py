@@ -48,7 +48,7 @@ _LONGEST_PAUSE_S: Final = 1.0
 _TAKEN: Final = frozenset(
     {
         refusals.NOT_CLAIMABLE, refusals.ALREADY_SETTLED, refusals.ATTEMPT_FENCED, refusals.REPLACEMENT_UNAVAILABLE,
-        refusals.RUN_UNAVAILABLE, refusals.SESSION_CLOSED, refusals.NOT_FOUND,
+        refusals.RUN_UNAVAILABLE, refusals.SESSION_CLOSED, refusals.SEQUENCE_CONFLICT, refusals.NOT_FOUND,
     }
 )  # fmt: skip
 """Refusals of one Run that say nothing against the next."""
@@ -161,6 +161,7 @@ async def replace(gateway: Gateway, call: Call, body: bodies.ReplaceAttempt) -> 
 
 async def claim_next(gateway: Gateway, call: Call, body: bodies.ClaimNext) -> Answer:
     until_s = time.monotonic() + body.wait_ms / 1000
+    call.expected_sequence()  # refused where it is malformed, whether there is a Run or not
     search = _Search(gateway, call, body, await gateway.claim_digest(call))
     ends = [asyncio.create_task(gone(call.receive)), asyncio.create_task(gateway.stopping.wait())]
     try:

@@ -20,23 +20,22 @@ from typing import Any, Final
 
 import msgspec
 import structlog
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct
 
 from connectors.gateway import bodies
 from connectors.gateway.answers import NDJSON
 from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
 from connectors.gateway.holders import require_holder
-from connectors.gateway.lineage import Stretch, lineage_of
+from connectors.gateway.lineage import Stretch, lineage_of, within
 from connectors.gateway.problems import Lacking
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
 from connectors.gateway.streaming import Left, gone, send_part
 from connectors.gateway.views import EventView, encode_view, opened_views
-from streams.errors import ProjectionBehind, Retriable, StreamsError
+from streams.errors import Retriable, StreamsError
 from streams.log.record import decode_event
 from streams.query.pages import EventsPage, Gap
-from streams.query.queries import MISSING
 from streams.session import refusals
 from streams.session.events import NONE, OMITTED, KeyReference
 
@@ -135,22 +134,18 @@ class ConversationStream:
             await self._write(send, piece)
 
     async def _write(self, send: Send, piece: bytes) -> None:
-        await send_part(send, piece, self._gateway.limits.stall_s)
+        with self._gateway.holding(len(piece)):
+            await send_part(send, piece, self._gateway.limits.stall_s)
         if self._ends[0].done():
             raise Left
 
     async def _pages(self) -> AsyncIterator[tuple[str, EventsPage]]:
         """What lies between the bounds of each stretch, and no more."""
-        for session_id, through in self._stretches:
-            after, until = self._query.after_sequence if session_id == self._session_id else 0, through or 0
+        for stretch in self._stretches:
+            after, until = self._query.after_sequence if stretch.session_id == self._session_id else 0, stretch.through or 0
             while after < until:
-                page = await self._following(session_id, after)
-                if page.next_after <= after:
-                    # The owner has nothing more, and so nothing of what was accepted here, if it is not behind.
-                    if page.end_sequence < until:
-                        raise ProjectionBehind(f"{session_id} is told at {page.end_sequence}, and stood at {until}", retry_after_s=1)
-                    page = structs.replace(page, gaps=(Gap(after + 1, until, MISSING),), next_after=until)
-                yield session_id, _within(page, until)
+                page = within(await self._following(stretch.session_id, after), stretch, after)
+                yield stretch.session_id, page
                 after = page.next_after
 
     async def _following(self, session_id: str, after: int) -> EventsPage:
@@ -226,15 +221,6 @@ class _Lines:
     def _gap_line(self) -> bytes:
         gap, self._gap = self._gap, None
         return b"" if gap is None else _encode(gap) + b"\n"
-
-
-def _within(page: EventsPage, until: int) -> EventsPage:
-    """What a page tells up to a position."""
-    if page.next_after <= until:
-        return page
-    events = [value for value in page.events if decode_event(value).sequence <= until]
-    gaps = [gap for gap in page.gaps if gap.first_sequence <= until]
-    return structs.replace(page, events=tuple(events), gaps=tuple(gaps), next_after=until)
 
 
 def _closed(gateway: Gateway, session_id: str, page: EventsPage) -> list[GapLine]:

@@ -106,7 +106,8 @@ class ExportStream:
         ends: list[asyncio.Task[Any]] = [asyncio.create_task(gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
 
         async def write(data: bytes) -> None:
-            await send_part(send, data, self._gateway.limits.stall_s)
+            with self._gateway.holding(len(data)):
+                await send_part(send, data, self._gateway.limits.stall_s)
             if ends[0].done():
                 raise Left
 

@@ -68,6 +68,8 @@ class GatewayLimits:
     """Of sealed events in one page."""
     opened_bytes_max: int = 16 * 1024 * 1024
     """Of opened content in one page, which ends with the event that reaches it."""
+    opened_total_bytes_max: int = 256 * 1024 * 1024
+    """Of answers of a megabyte and more that wait for their callers."""
     facts_max: int = 100_000
     """Sessions whose workspace, subject and policy are remembered."""
     graphs_max: int = 8

@@ -6,10 +6,15 @@ A place in it is written `sess_...:sequence`. Every session keeps its own positi
 import re
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from connectors.gateway.call import Call
 from connectors.gateway.service import Gateway
-from streams.errors import Invalid, StreamsError
+from streams.errors import Invalid, ProjectionBehind, StreamsError
+from streams.log.record import decode_event
 from streams.projections.sessions import SessionRow
+from streams.query.pages import EventsPage, Gap
+from streams.query.queries import MISSING
 from streams.session.rules.forks import DEEPEST
 
 _PLACE: Final = re.compile(r"(sess_[0-9a-f]{32}):(0|[1-9][0-9]{0,17})")
@@ -35,6 +40,28 @@ async def lineage_of(gateway: Gateway, call: Call, row: SessionRow) -> list[Stre
         )
         principal.require_sight_of(source_id, row.workspace_id, row.subject_id)
     return found
+
+
+def within(page: EventsPage, stretch: Stretch, after: int) -> EventsPage:
+    """What a page that was read behind `after` tells of a stretch. Where its owner has nothing more, what is left is missing.
+
+    Raises `ProjectionBehind` where the owner does not know of all of the stretch yet.
+    """
+    until = stretch.through
+    if until is None or (after < page.next_after <= until):
+        return page
+    if page.next_after > until:
+        events = tuple([value for value in page.events if decode_event(value).sequence <= until])
+        return structs.replace(page, events=events, gaps=tuple([gap for gap in page.gaps if gap.first_sequence <= until]), next_after=until)
+    if page.end_sequence < until:
+        raise ProjectionBehind(f"{stretch.session_id} is told at {page.end_sequence}, and goes to {until}", retry_after_s=1)
+    return structs.replace(page, gaps=(Gap(after + 1, until, MISSING),), next_after=until)
+
+
+def behind(lineage: list[Stretch], index: int, sequence: int) -> tuple[int, int]:
+    """The place of what follows a position: at the end of a stretch, the beginning of the next."""
+    through = lineage[index].through
+    return (index, sequence) if through is None or sequence < through else (index + 1, 0)
 
 
 def written(session_id: str, sequence: int) -> str:

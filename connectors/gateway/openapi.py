@@ -27,7 +27,10 @@ _HEADERS: Final[dict[str, tuple[Any, str]]] = {
         "A worker's proof: run_id;generation;native_task_id;expected_run_sequence.",
     ),
     "Session-Streams-Position": ({"$ref": _REF.format(name="Position")}, "Waits, within bounds, until this position is readable."),
-    "Last-Event-ID": ({"type": "integer", "minimum": 0}, "Resumes an event stream behind this sequence."),
+    "Last-Event-ID": (
+        {"type": "string", "pattern": "^(sess_[0-9a-f]{32}:)?(0|[1-9][0-9]{0,17})$"},
+        "Resumes an event stream behind this event: its sequence, or with `lineage` its session and sequence.",
+    ),
 }
 _ANSWER_HEADERS: Final = {
     "Session-Streams-Position": {"schema": {"$ref": _REF.format(name="Position")}, "description": "As in the body."},

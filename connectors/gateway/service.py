@@ -6,8 +6,9 @@ blocks off the event loop.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, Protocol, TypeVar
@@ -22,6 +23,7 @@ from connectors.gateway.call import Call
 from connectors.gateway.guards import Admission, Budget, RateLimit
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.metrics import Metrics
+from connectors.gateway.opening import HELD_FROM_BYTES, TextGate
 from connectors.support.support import Support
 from streams.clock import now_us
 from streams.custody.sealing import Sealer
@@ -170,13 +172,15 @@ class Gateway:
         self.transfers = Budget(limits.transfers_max, "transfers")
         self.conversations = Budget(limits.conversations_max, "conversations")
         self.bodies = Budget(limits.bodies_bytes_max, "bytes of requests")
+        self.opened = Budget(limits.opened_total_bytes_max, "bytes of large answers")
         self.budgets = (
             self.changes, self.reads, self.followers, self.graphs, self.exports, self.claims, self.transfers, self.conversations,
-            self.bodies,
+            self.bodies, self.opened,
         )  # fmt: skip
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
         self.texts = LargeTexts(self.snapshots.blobs)
-        self.sealer.fetch_text = self.texts.fetch_from_threads(asyncio.get_running_loop())
+        self.text_gate = TextGate(self.texts.fetch_from_threads(asyncio.get_running_loop()))
+        self.sealer.fetch_text = self.text_gate
         self.submitter.on_through = self.changes.done
         self.commands_topic = Topics(self.settings.topic_prefix).commands
 
@@ -185,7 +189,22 @@ class Gateway:
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Bounded by the budgets: nobody waits here who was not let in."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, function)
+
+        def work() -> T:
+            with self.text_gate.leaving():
+                return function()
+
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """While opened content of so many bytes waits for its caller. Raises `Overloaded`."""
+        counted = size if size >= HELD_FROM_BYTES else 0
+        self.opened.take(counted)
+        try:
+            yield
+        finally:
+            self.opened.give_back(counted)
 
     def authenticate(self, call: Call) -> Principal:
         """Raises `NotPermitted`, `Retriable`."""

@@ -104,7 +104,7 @@ class Asker:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _groups(self) -> list[tuple[int, ...]]:
-        """All partitions, those together that one process is thought to own. Raises `BrokerUnavailable`."""
+        """All partitions, those together that one process is thought to own; alone, those of which nobody knows."""
         groups: dict[str, list[int]] = {}
         alone = []
         for partition in range(self._partitions):
@@ -112,6 +112,10 @@ class Asker:
                 groups.setdefault(await self._owner(partition, float("-inf")), []).append(partition)
             except NotOwner:
                 alone.append((partition,))
+            except BrokerUnavailable:
+                # Nobody says who owns what: no use in asking once more for each of the others.
+                alone += [(other,) for other in range(partition, self._partitions)]
+                break
         return [tuple(group) for group in groups.values()] + alone
 
     async def _ask_group(

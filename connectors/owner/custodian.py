@@ -9,6 +9,7 @@ lease-keeper, web-custodian    as of every owner (see `serving`): whether it is 
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Final
 
 from connectors.collector import look_rarely
@@ -44,13 +45,15 @@ def run_custodian(
     crash = None if crash_at is None else KillAt.parse(crash_at)
     serving = Serving(settings, ROLE, stop)
     observer = LoopTables(serving.tables, serving.keeper, serving.freshness)
-    application = CustodianApplication(serving.token, serving.freshness, serving.tables, lambda: observer.joined)
     reply_to = new_reply_to(f"{ROLE}.{settings.instance}")
     custodian = Custodian(settings, reply_to)
     sweeping = Sweeping(settings, NamedUploads(serving.tables, settings.partitions))
     try:
         with ExitStack() as running:
-            running.enter_context(closing(OutcomeFollower(settings, ROLE, reply_to, custodian.answered)))
+            outcomes = running.enter_context(closing(OutcomeFollower(settings, ROLE, reply_to, custodian.answered)))
+            # One that hears nothing still does its work, only later: it is not ready, and goes on.
+            ready = partial(_is_ready, observer, outcomes)
+            application = CustodianApplication(serving.token, serving.freshness, serving.tables, ready)
             listening = serving.listening(application, host, port, advertised_host=advertised_host, on_listening=on_listening)
             member = running.enter_context(listening)
             loop = Loop(
@@ -72,6 +75,10 @@ def run_custodian(
         for path in observer.damaged:
             Store.destroy(path)
         raise
+
+
+def _is_ready(observer: LoopTables, outcomes: OutcomeFollower) -> bool:
+    return observer.joined and outcomes.alive
 
 
 class CustodianApplication(InternalApplication):

@@ -9,20 +9,22 @@ History, native state and files are told apart, and each is said to be what it i
 How many steps are over is read from the session's events alone, which are never gone, though their content may be.
 """
 
-import io
-from typing import Any, Final
+import tempfile
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from connectors.runner.plan import Plan, Say, writes_of
 from connectors.runner.progress import Progress
-from connectors.runner.service import Claimed, Held, Recovery
+from connectors.runner.service import Held
 from connectors.runner.tools import FileWrite
 from connectors.runner.workspace import Kept, SnapshotUnusable, Workspace
-from session_streams import Conflict, NotFound
+from session_streams import Conflict, ConnectionFailed, Event, NotFound
+from session_streams.recovery import HistoryGap
 
 RESTORE: Final = "checkpoint_restore"
+_TRIES: Final = 3
 
 
 class Native(Struct, frozen=True):
@@ -51,40 +53,42 @@ def native_state(run_id: str, progress: Progress) -> bytes:
     return msgspec.json.encode(Native(run_id, progress.next, progress.over_at))
 
 
-def recover(held: Held, claimed: Claimed, plan: Plan, workspace: Workspace, progress: Progress) -> Begun:
+def recover(held: Held, plan: Plan, workspace: Workspace, progress: Progress) -> Begun:
     """Restores into the fresh workspace and brings `progress` up to the grant. Raises `Fenced`, and what the client raises."""
-    recovery = claimed.recovery
-    kept, native, unusable = None, None, ""
-    if recovery.mode == RESTORE and recovery.checkpoint_id is not None:
+    claimed, kept, native, unusable = held.claim.recovery, None, None, ""
+    if claimed["mode"] == RESTORE:
         try:
-            kept, native = _restored(held, recovery, workspace, plan)
+            kept, native = _restored(held, workspace, plan)
         except (NotFound, Conflict, SnapshotUnusable, msgspec.DecodeError) as error:
             # It may have expired since the claim. The log is still there.
             unusable = str(error)
-    history = _History(plan)
-    history.read(held, 0 if native is None else recovery.through_sequence)
+    history = _history(held, plan, 0 if native is None else claimed["through_sequence"])
     if native is not None and native.steps:
         progress.over(native.steps - 1, native.sequence)
     # What the next step has begun is told behind the last one, and that may lie before the checkpoint.
-    held.seen = max(progress.over_at, claimed.run.accepted_sequence - 1)
+    held.seen = max(progress.over_at, held.claim.run["accepted_sequence"] - 1)
     held.catch_up()
     at = kept.steps if kept is not None and kept.run_id == plan.run_id else 0
     files = _files(workspace, plan, history.writes, range(at, progress.next), restored=kept is not None)
     return Begun(
-        mode=recovery.mode, reason=recovery.reason, files=files, native=native is not None, history=history.events, gaps=history.gaps,
-        steps=progress.next, unusable=unusable,
+        mode=claimed["mode"], reason=claimed["reason"], files=files, native=native is not None, history=history.events,
+        gaps=history.gaps, steps=progress.next, unusable=unusable,
     )  # fmt: skip
 
 
-def _restored(held: Held, recovery: Recovery, workspace: Workspace, plan: Plan) -> tuple[Kept | None, Native | None]:
+def _restored(held: Held, workspace: Workspace, plan: Plan) -> tuple[Kept | None, Native | None]:
     """What the checkpoint gives: files, and this harness's state where it is of this Run."""
-    checkpoint_id = recovery.checkpoint_id or ""
+    checkpoint_id, restores = held.claim.recovery["checkpoint_id"], held.claim.recovery["restores"]
     kept = native = None
-    if recovery.restores.native_continuation:
-        found = msgspec.json.decode(held.content(checkpoint_id, "native"), type=Native)
-        native = found if found.run_id == plan.run_id else None
-    if recovery.restores.files:
-        kept = workspace.restore(io.BytesIO(held.content(checkpoint_id, "snapshot")))
+    if restores["native_continuation"]:
+        with tempfile.TemporaryFile() as file:
+            held.download(checkpoint_id, "native", file)
+            found = msgspec.json.decode(file.read(), type=Native)
+            native = found if found.run_id == plan.run_id else None
+    if restores["files"]:
+        with tempfile.TemporaryFile() as file:
+            held.download(checkpoint_id, "snapshot", file)
+            kept = workspace.restore(file)
     return kept, native
 
 
@@ -103,6 +107,20 @@ def _files(workspace: Workspace, plan: Plan, told: dict[int, tuple[FileWrite, ..
     return "log" if due else "fresh"
 
 
+def _history(held: Held, plan: Plan, after_sequence: int) -> "_History":
+    """Read to its end; what breaks off is read anew."""
+    for again in range(_TRIES):
+        history = _History(plan)
+        try:
+            history.read(held, after_sequence)
+        except ConnectionFailed:
+            if again == _TRIES - 1:
+                raise
+        else:
+            return history
+    raise AssertionError("unreachable")
+
+
 class _History:
     """The conversation as it is streamed: what it tells of files is kept, the rest is counted."""
 
@@ -114,13 +132,13 @@ class _History:
 
     def read(self, held: Held, after_sequence: int) -> None:
         for line in held.conversation(after_sequence):
-            if line["kind"] == "event":
+            if isinstance(line, Event):
                 self.events += 1
                 self._take(line)
-            elif line["kind"] == "gap":
+            elif isinstance(line, HistoryGap):
                 self.gaps += 1
 
-    def _take(self, event: dict[str, Any]) -> None:
-        step = self._steps.get((event.get("attributes") or {}).get("source_index", -1))
-        if step is not None and event.get("run_id") == self._plan.run_id and isinstance(event.get("content"), dict):
-            self.writes[step] = writes_of(event["content"])
+    def _take(self, event: Event) -> None:
+        step = self._steps.get(event.attributes.get("source_index", -1))
+        if step is not None and event.raw.get("run_id") == self._plan.run_id and isinstance(event.content, dict):
+            self.writes[step] = writes_of(event.content)

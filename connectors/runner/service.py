@@ -8,58 +8,18 @@ report that is sent again is answered as recorded, and no other attempt is ever 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, Final
 
-import msgspec
 from msgspec import Struct
 
-from session_streams import Client, Conflict, Event, Report
+from session_streams import Claim, Client, Conflict, Event, Report
+from session_streams.recovery import HistoryLine
 
 FENCED: Final = frozenset({"runtime.attempt_fenced", "runtime.already_settled"})
 POSITION: Final = "runtime.position_conflict"
 _TRIES: Final = 20
-_OCTETS: Final = {"content-type": "application/octet-stream"}
 
 
 class Fenced(Exception):
     """Another attempt has the Run, or it is over: this worker touches nothing any more."""
-
-
-class Restores(Struct, frozen=True):
-    history: bool
-    files: bool
-    native_continuation: bool
-
-
-class Recovery(Struct, frozen=True, kw_only=True):
-    mode: str
-    reason: str | None = None
-    checkpoint_id: str | None = None
-    through_sequence: int = 0
-    complete: bool
-    restores: Restores
-
-
-class RunTold(Struct, frozen=True):
-    accepted_sequence: int = 0
-
-
-class Pin(Struct, frozen=True):
-    pin_kind: str
-    revision: str | None = None
-    digest: str | None = None
-
-
-class Claimed(Struct, frozen=True, kw_only=True):
-    """What a worker goes on from; what else the answer tells is not needed here."""
-
-    session_id: str
-    sequence: int
-    run_id: str
-    generation: int
-    native_task_id: str
-    run_sequence: int
-    run: RunTold
-    pinned_context: list[Pin]
-    recovery: Recovery
 
 
 class Coordinates(Struct, frozen=True, kw_only=True):
@@ -83,12 +43,11 @@ class Standing(Struct, frozen=True):
 class Held:
     """An attempt at a Run: what its reports name. `sequence` is the session's after the last of them."""
 
-    def __init__(self, client: Client, claimed: Claimed, caught_up: Callable[[Event], None]) -> None:
+    def __init__(self, client: Client, claim: Claim, caught_up: Callable[[Event], None]) -> None:
         """`caught_up` is called with each event that is read, in order."""
-        self.client = client
-        self.session_id, self.run_id = claimed.session_id, claimed.run_id
-        self.generation, self.native_task_id = claimed.generation, claimed.native_task_id
-        self.run_sequence, self.sequence = claimed.run_sequence, claimed.sequence
+        self.client, self.claim = client, claim
+        self.session_id, self.run_id, self.generation = claim.session_id, claim.run_id, claim.generation
+        self.run_sequence, self.sequence = claim.run_sequence, claim.frontier_sequence
         self.seen = 0
         self._caught_up = caught_up
 
@@ -109,7 +68,9 @@ class Held:
         for again in range(_TRIES):
             key = self.key(f"{name}/{again}" if again else name)
             try:
-                answer = self.client.request("POST", path, body, key=key, headers={**headers, **self._report()}).json()
+                answer = self.client.request(
+                    "POST", path, body, key=key, headers={**headers, "session-streams-report": self.report.header()}
+                ).json()
             except Conflict as refused:
                 if refused.code in FENCED:
                     raise Fenced(str(refused)) from refused
@@ -127,11 +88,10 @@ class Held:
 
     def renew(self, lease_ms: int, key: str) -> None:
         """Raises `Fenced`, and what the client raises."""
-        report = Report(self.run_id, self.generation, self.native_task_id).header()
+        report = Report(self.run_id, self.generation, self.claim.native_task_id).header()
+        body, headers = {"lease_ms": lease_ms}, {"session-streams-report": report}
         try:
-            self.client.request(
-                "POST", f"{self.attempt_path}/renew", {"lease_ms": lease_ms}, key=key, headers={"session-streams-report": report}
-            )
+            self.client.request("POST", f"{self.attempt_path}/renew", body, key=key, headers=headers)
         except Conflict as refused:
             raise Fenced(str(refused)) from refused
 
@@ -150,44 +110,23 @@ class Held:
         return found
 
     def upload(self, file: BinaryIO, name: str) -> str:
-        """The id of the uploaded bytes."""
-        headers = {**_OCTETS, **self._report()}
+        """The id of the uploaded bytes. Raises `Fenced`, and what the client raises."""
         try:
-            answer = self.client.request("POST", f"{self.path}/snapshots", file.read(), key=self.key(name), headers=headers)
+            return self.client.upload_snapshot(self.session_id, file, report=self.report, key=self.key(name)).upload_id
         except Conflict as refused:
             raise (Fenced(str(refused)) if refused.code in FENCED else refused) from refused
-        found: str = answer.json()["upload_id"]
-        return found
 
-    def content(self, checkpoint_id: str, part: str) -> bytes:
-        return self.client.request("GET", f"{self.path}/checkpoints/{checkpoint_id}/content?part={part}").body
+    def download(self, checkpoint_id: str, part: str, file: BinaryIO) -> None:
+        """What a checkpoint retains, into `file`, which is then at its beginning."""
+        self.client.download(self.session_id, checkpoint_id, file, part=part)
+        file.seek(0)
 
-    def conversation(self, after_sequence: int) -> Iterator[dict[str, Any]]:
-        """Its lines: events with content, gaps, and the end."""
-        path = f"{self.attempt_path}/conversation?after_sequence={after_sequence}"
-        for line in self.client.request("GET", path, headers=self._report()).body.splitlines():
-            yield msgspec.json.decode(line)
+    def conversation(self, after_sequence: int) -> Iterator[HistoryLine]:
+        return self.client.conversation(self.claim, after_sequence=after_sequence)
 
-    def _report(self) -> dict[str, str]:
-        return {"session-streams-report": Report(self.run_id, self.generation, self.native_task_id, self.run_sequence).header()}
-
-
-def claim_lane(client: Client, lanes: list[str], body: Mapping[str, Any], *, wait_ms: int, key: str) -> Claimed | None:
-    """None where nothing could be had within `wait_ms`."""
-    answer = client.request("POST", "/v1/runs/claim", {"lanes": lanes, "wait_ms": wait_ms, **body}, key=key)
-    return None if answer.status == 204 else _claimed(answer.body)
-
-
-def claim_run(client: Client, session_id: str, run_id: str, body: Mapping[str, Any], *, key: str) -> Claimed:
-    return _claimed(client.request("POST", f"/v1/sessions/{session_id}/runs/{run_id}/claim", body, key=key).body)
-
-
-def replace_run(
-    client: Client, session_id: str, run_id: str, standing: Standing, exact: Coordinates, body: Mapping[str, Any], *, key: str
-) -> Claimed:
-    """Takes the place of an attempt that was ready, with everything that the evidence needs from a worker."""
-    evidence = {"replaces": standing.generation, "frontier_sequence": standing.run_sequence, **msgspec.to_builtins(exact)}
-    return _claimed(client.request("POST", f"/v1/sessions/{session_id}/runs/{run_id}/replace", {**body, **evidence}, key=key).body)
+    @property
+    def report(self) -> Report:
+        return Report(self.run_id, self.generation, self.claim.native_task_id, self.run_sequence)
 
 
 def standing_of(client: Client, session_id: str, run_id: str) -> Standing:
@@ -199,7 +138,3 @@ def standing_of(client: Client, session_id: str, run_id: str) -> Standing:
             if event.type == "attempt.started":
                 generation = event.raw["attempt_generation"]
     return Standing(generation, run_sequence)
-
-
-def _claimed(body: bytes) -> Claimed:
-    return msgspec.json.decode(body, type=Claimed)

@@ -19,9 +19,9 @@ from connectors.runner.lease import Lease
 from connectors.runner.plan import HARNESS, HARNESS_REVISION, Act, Pause, Plan, Say
 from connectors.runner.progress import Progress
 from connectors.runner.recovery import Begun, native_state, recover
-from connectors.runner.service import FENCED, Claimed, Coordinates, Fenced, Held, claim_lane, claim_run, replace_run, standing_of
+from connectors.runner.service import FENCED, Coordinates, Fenced, Held, standing_of
 from connectors.runner.workspace import Kept, Workspace
-from session_streams import Client, Conflict
+from session_streams import Claim, Client, Conflict
 
 TRANSCRIPT_PIN: Final = "transcript"
 LANE: Final = "transcripts"
@@ -117,14 +117,14 @@ class Worker:
         if claimed is None:
             return Left(end=End.NOTHING)
         plan = self._plan_for(claimed.run_id)
-        if any(pin.pin_kind == TRANSCRIPT_PIN and pin.digest != plan.digest for pin in claimed.pinned_context):
-            return Left(end=End.OTHER, generation=claimed.generation)
         attempt = _Attempt(self._client, claimed, plan, self._path, self._provider, self._options, self._crash, self._notice, self._sleep)
-        self._notice("claimed", {"generation": claimed.generation, "mode": claimed.recovery.mode, "reason": claimed.recovery.reason})
+        self._notice("claimed", {"generation": claimed.generation, "mode": claimed.recovery["mode"], "reason": claimed.recovery["reason"]})
+        if any(pin["pin_kind"] == TRANSCRIPT_PIN and pin["digest"] != plan.digest for pin in claimed.raw["pinned_context"]):
+            return attempt.give_up(End.OTHER, "the Run has pinned another transcript, or another cut of it")
         with Lease(attempt.held, self._options.lease_ms, self._lost, clock=self._clock) as lease:
             return attempt.run(lease)
 
-    def _claimed(self, target: Target | None, lanes: list[str]) -> Claimed | None:
+    def _claimed(self, target: Target | None, lanes: list[str]) -> Claim | None:
         until_s = self._clock() + self._options.patience_s
         exact = self._options.exact
         body = {
@@ -134,17 +134,17 @@ class Worker:
         while True:
             key, left_ms = uuid.uuid4().hex, max(0, int((until_s - self._clock()) * 1000))
             if target is None:
-                claimed = claim_lane(self._client, lanes, body, wait_ms=min(left_ms, _LONGEST_WAIT_MS), key=key)
+                claimed = self._client.claim_next(lanes, wait_ms=min(left_ms, _LONGEST_WAIT_MS), key=key, **body)
             else:
                 claimed = self._claimed_by_name(target, body, key)
             if claimed is not None or self._clock() >= until_s:
                 return claimed
             self._sleep(_CLAIM_POLL_S)
 
-    def _claimed_by_name(self, target: Target, body: dict[str, Any], key: str) -> Claimed | None:
+    def _claimed_by_name(self, target: Target, body: dict[str, Any], key: str) -> Claim | None:
         """None while somebody else works on it. Raises `Fenced` where the Run is over, and `Conflict` where evidence is missing."""
         try:
-            return claim_run(self._client, target.session_id, target.run_id, body, key=key)
+            return self._client.claim(target.session_id, target.run_id, key=key, **body)
         except Conflict as refused:
             self._refused(refused)
             if refused.code == "runtime.attempt_not_claimable":
@@ -154,13 +154,16 @@ class Worker:
             if refused.code != "runtime.replacement_unavailable" or not self._options.replaces:
                 raise
         standing = standing_of(self._client, target.session_id, target.run_id)
-        terms = {name: body[name] for name in ("lease_ms", "incomplete_ok")}
+        evidence = {
+            **body, **to_builtins(self._options.exact), "replaces": standing.generation, "frontier_sequence": standing.run_sequence
+        }  # fmt: skip
         try:
-            return replace_run(self._client, target.session_id, target.run_id, standing, self._options.exact, terms, key=f"{key}/replace")
+            return self._client.replace(target.session_id, target.run_id, key=f"{key}/replace", **evidence)
         except Conflict as refused:
             self._refused(refused)
-            if refused.code in ("runtime.attempt_not_claimable", "runtime.attempt_fenced") or refused.missing == ("recovery_frontier",):
-                return None  # Somebody else was faster, or the Run has moved; look again.
+            moved = "recovery_frontier" in refused.missing and standing != standing_of(self._client, target.session_id, target.run_id)
+            if refused.code in ("runtime.attempt_not_claimable", "runtime.attempt_fenced") or moved:
+                return None  # Somebody else was faster, or the Run has moved on: look again.
             raise
 
     def _refused(self, refused: Conflict) -> None:
@@ -171,11 +174,11 @@ class _Attempt:
     """What one claim led to."""
 
     def __init__(
-        self, client: Client, claimed: Claimed, plan: Plan, path: Path, provider: Provider, options: Options, crash: Crash,
+        self, client: Client, claimed: Claim, plan: Plan, path: Path, provider: Provider, options: Options, crash: Crash,
         notice: Notice, sleep: Callable[[float], None],
     ) -> None:  # fmt: skip
         self.held = Held(client, claimed, lambda event: self._progress.take(event.raw))
-        self._claimed, self._plan, self._path, self._provider = claimed, plan, path, provider
+        self._plan, self._path, self._provider = plan, path, provider
         self._options, self._crash, self._notice, self._sleep = options, crash, notice, sleep
         self._progress = Progress(plan)
         self._begun: Begun | None = None
@@ -191,14 +194,14 @@ class _Attempt:
         except Fenced as fenced:
             return self._left(End.FENCED, str(fenced))
         except Indeterminate as effect:
-            return self._given_up(str(effect))
+            return self.give_up(End.INDETERMINATE, str(effect))
 
     def _work(self) -> None:
         self._crash.reached(Phase.CLAIMED)
         # The answer to a claim may have waited for long: only what is renewed has a lease that is known.
         self._lease.renew(0)
         self._workspace = Workspace(self._path)
-        self._begun = recover(self.held, self._claimed, self._plan, self._workspace, self._progress)
+        self._begun = recover(self.held, self._plan, self._workspace, self._progress)
         self._notice("begun", to_builtins(self._begun))
         self._crash.reached(Phase.RESTORED)
         self._checkpoint()
@@ -269,13 +272,13 @@ class _Attempt:
         self._notice("checkpoint", {"step": steps, "checkpoint_id": checkpoint["checkpoint_id"], "through_sequence": boundary})
         self._crash.reached(Phase.CHECKPOINTED)
 
-    def _given_up(self, effect_id: str) -> Left:
-        """Nothing more is done under this effect: the attempt ends, which makes the effect indeterminate for everybody."""
+    def give_up(self, end: End, detail: str) -> Left:
+        """The attempt ends here, so that others need not wait for its lease; an effect without a receipt is indeterminate with it."""
         try:
-            self.held.tell(f"{self.held.attempt_path}/fail", {"reason": "effect_indeterminate"}, "fail")
+            self.held.tell(f"{self.held.attempt_path}/fail", {"reason": end}, "fail")
         except Fenced as fenced:
             return self._left(End.FENCED, str(fenced))
-        return self._left(End.INDETERMINATE, effect_id)
+        return self._left(end, detail)
 
     def _left(self, end: End, detail: str = "") -> Left:
         return Left(end=end, generation=self.held.generation, begun=self._begun, settled=self._settled, detail=detail)

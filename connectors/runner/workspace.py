@@ -20,6 +20,10 @@ BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 _PIECE_BYTES: Final = 1 << 20
 _STEPS: Final = "SESSIONSTREAMS.steps"
 _RUN: Final = "SESSIONSTREAMS.run"
+_MEMBERS: Final = "SESSIONSTREAMS.members"
+"""How many entries follow: an archive that was cut between two of them looks whole."""
+_MISPLACED: Final = (IsADirectoryError, NotADirectoryError, FileExistsError)
+"""What an archive meets whose names contradict each other."""
 
 
 class Kept(Struct, frozen=True):
@@ -62,29 +66,37 @@ class Workspace:
 
     def snapshot(self, into: BinaryIO, kept: Kept) -> None:
         """Streams; holds no file whole. `kept` travels with the bytes, so that neither is taken for what belongs to another."""
-        headers = {_STEPS: str(kept.steps), _RUN: kept.run_id}
+        paths = sorted(path for path in self.path.rglob("*") if path.is_dir() or path.is_file())
+        headers = {_STEPS: str(kept.steps), _RUN: kept.run_id, _MEMBERS: str(len(paths))}
         with (
             compressing(into) as compressed,
             tarfile.open(fileobj=compressed, mode="w|", format=tarfile.PAX_FORMAT, pax_headers=headers) as archive,
         ):
             # Itself first: an archive that holds nothing at all is taken for a broken one.
             archive.addfile(_member(".", tarfile.DIRTYPE))
-            for path in sorted(self.path.rglob("*")):
+            for path in paths:
                 name = path.relative_to(self.path).as_posix()
                 if path.is_dir():
                     archive.addfile(_member(name, tarfile.DIRTYPE))
-                elif path.is_file():
+                else:
                     with path.open("rb") as file:
                         archive.addfile(_member(name, tarfile.REGTYPE, path.stat().st_size), file)
 
     def restore(self, snapshot: BinaryIO, *, bytes_max: int = BYTES_MAX) -> Kept:
         """Into a fresh workspace. Raises `SnapshotUnusable`; what is half restored is removed."""
         try:
-            with tarfile.open(fileobj=_Reader(decompressing(snapshot, bytes_max)), mode="r|") as archive:
+            reader, members = _Reader(decompressing(snapshot, bytes_max)), -1
+            with tarfile.open(fileobj=reader, mode="r|") as archive:
                 for member in archive:
                     self._restore(archive, member)
-                return Kept(archive.pax_headers[_RUN], int(archive.pax_headers[_STEPS]))
-        except (tarfile.TarError, KeyError, ValueError, EOFError) as error:
+                    members += 1
+                headers = archive.pax_headers
+            while reader.read(_PIECE_BYTES):
+                pass  # The checksum is looked at with the last of it.
+            if members != int(headers[_MEMBERS]):
+                raise SnapshotUnusable(f"{members} entries of {headers[_MEMBERS]}")
+            return Kept(headers[_RUN], int(headers[_STEPS]))
+        except (tarfile.TarError, KeyError, ValueError, EOFError, SnapshotUnusable, *_MISPLACED) as error:
             self.clear()
             raise SnapshotUnusable(str(error)) from error
 

@@ -62,8 +62,11 @@ class LocalBlobs(ObjectStoreBlobs):
 
     def _delete_aside(self, name: str) -> None:
         path = self._directory / name
-        for aside in path.parent.glob(f"{path.name}{_ASIDE}*"):
-            aside.unlink(missing_ok=True)
+        # Whoever deletes the last file of a folder takes the folder along.
+        with suppress(FileNotFoundError):
+            for entry in os.scandir(path.parent):
+                if entry.name.startswith(f"{path.name}{_ASIDE}"):
+                    Path(entry).unlink(missing_ok=True)
 
     def _aside(self, prefix: str) -> list[Blob]:
         found: list[Blob] = []

@@ -93,9 +93,14 @@ def timer_of(key: bytes) -> bytes:
     return key[len(DUE) + _NUMBER_BYTES + 1 :]
 
 
-def first_due(store: Reads) -> int | None:
-    """When the next of a store's timers is due; None: there is none."""
-    with store.scan(DUE) as rows:
+def due_from(due_at: int) -> bytes:
+    """Where the rows of `~due/` begin that are due no sooner."""
+    return DUE + max(0, due_at).to_bytes(_NUMBER_BYTES, "big")
+
+
+def first_due(store: Reads, due_at: int = 0) -> int | None:
+    """When the next of a store's timers is due, of those due no sooner than `due_at`; None: there is none."""
+    with store.scan(DUE, start=due_from(due_at)) as rows:
         first = next(rows, None)
     return None if first is None else due_before(first[0])
 
@@ -118,7 +123,7 @@ def local_rows(get: Get, key: bytes, before: bytes | None, after: bytes | None) 
 
 
 def _due_key(key: bytes, timer: Timer) -> bytes:
-    return b"%b%b/%b" % (DUE, max(0, timer.due_at).to_bytes(_NUMBER_BYTES, "big"), key)
+    return b"%b/%b" % (due_from(timer.due_at), key)
 
 
 def _record(subject: str, value: bytes) -> Any:

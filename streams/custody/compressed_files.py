@@ -19,20 +19,17 @@ def compressing(file: BinaryIO) -> Iterator[BinaryIO]:
 
 
 def decompressing(file: BinaryIO, bytes_max: int) -> Iterator[bytes]:
-    """The pieces of what was compressed, none empty. Raises ValueError where it is no frame, is cut, or holds more than `bytes_max`."""
-    whole = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).decompressobj()
+    """The pieces of what was compressed, none empty and none large. What is cut just ends: whoever reads has to know what it expects.
+
+    Raises ValueError where it is no frame, or holds more than `bytes_max`.
+    """
     total = 0
     try:
-        while compressed := file.read(_PIECE_BYTES):
-            # A piece may become any number of bytes: it is taken in small parts, so that it is noticed early.
-            for start in range(0, len(compressed), 4096):
-                piece = whole.decompress(compressed[start : start + 4096])
+        with zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX).stream_reader(file, closefd=False) as reader:
+            while piece := reader.read(_PIECE_BYTES):
                 total += len(piece)
                 if total > bytes_max:
                     raise ValueError(f"more than {bytes_max} bytes")
-                if piece:
-                    yield piece
+                yield piece
     except zstandard.ZstdError as error:
         raise ValueError("no zstd frame") from error
-    if not whole.eof:
-        raise ValueError("the zstd frame is cut")

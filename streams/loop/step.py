@@ -75,9 +75,9 @@ class Step:
     def put_local(self, key: bytes, value: bytes | None) -> None:
         self.local[key] = value
 
-    def first_few(self, prefix: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """The first stored items below `prefix`; what this step has put is not seen."""
-        with self._store.scan(prefix) as items:
+    def first_few(self, prefix: bytes, count: int, start: bytes | None = None) -> list[tuple[bytes, bytes]]:
+        """The first stored items below `prefix`, from the key `start` on; what this step has put is not seen."""
+        with self._store.scan(prefix, start=start) as items:
             return list(islice(items, count))
 
     def produce(self, topic: str, partition: int, key: bytes, value: bytes | None) -> None:

@@ -111,8 +111,12 @@ def _append(work: Work) -> Rejected | None:
                 if refused is not None:
                     return refused
                 scope = here
-            at, content = work.append_plain(draft, index), draft.content
-            if content.state == SEALED:
+            at = work.append_plain(draft, index)
+            content = draft.content
+            state = content.state
+            if state == NONE:
+                continue
+            if state == SEALED:
                 # What holds of one content holds of the next under the same keys.
                 if under is not None and content.key_reference == under and content.ciphertext is not None and content.digest is not None:
                     until = at
@@ -123,7 +127,7 @@ def _append(work: Work) -> Rejected | None:
                 if under is not None:
                     work.note(under.expiry_day, since, until)
                 under, since, until = content.key_reference, at, at
-            elif content.state != NONE:
+            else:
                 work.note(place_of(content), at, at)
         else:
             scope = None

@@ -22,6 +22,7 @@ from schemathesis.specs.openapi import checks
 from connectors.edge.fields import PATH_PARAMETERS
 from connectors.gateway.answers import NDJSON
 from connectors.gateway.app import DOCUMENT
+from connectors.gateway.snapshots import OCTETS
 from streams.session.ids import is_id
 from tests.conftest import Broker
 from tests.support.gateway import check_documented, post
@@ -37,6 +38,7 @@ SCHEMA = schemathesis.openapi.from_dict(json.loads(DOCUMENT), config=schemathesi
 DIGEST = "sha256:" + "0" * 64
 REPORT, POSITION, SEQUENCE = "Session-Streams-Report", "Session-Streams-Position", "Session-Streams-Expected-Sequence"
 KEY = "Idempotency-Key"
+LONGEST_WAIT_MS = 30_000
 FORMS = {
     KEY: re.compile("[ -~]{1,255}"),
     REPORT: re.compile("run_[0-9a-f]{32};[1-9][0-9]{0,17};task_[0-9a-f]{32}(;[0-9]{1,18})?"),
@@ -73,7 +75,7 @@ class Target:
             names["wait_id"] = make("/waits", {"kind": "human"})["wait_id"]
         if "approval_id" in wanted:
             names["approval_id"] = make("/approvals", {"action_digest": DIGEST})["approval_id"]
-        if wanted & {"run_id", REPORT}:
+        if wanted & {"run_id", REPORT, "checkpoint_id"}:
             names["run_id"] = make("/runs")["run_id"]
         if REPORT in wanted:
             run = f"/runs/{names['run_id']}"
@@ -85,6 +87,14 @@ class Target:
                 effect = {"provider": "test", "request_digest": DIGEST, "action_digest": DIGEST}
                 last = make("/effects", effect, session_streams_report=f"{proof};{last['run_sequence']}")
                 names["effect_id"] = last["effect_id"]
+            if "checkpoint_id" in wanted:
+                event = self._client.get(f"/v1/sessions/{session['session_id']}/events", params={"limit": 1}).json()["events"][0]
+                body = {
+                    "through_sequence": 1, "through_event_id": event["event_id"], "continuation": {"kind": "event_log_rebuild"},
+                    "snapshot": {"provider": "test", "reference": "here"},
+                }  # fmt: skip
+                last = make("/checkpoints", body, session_streams_report=f"{proof};{last['run_sequence']}")
+                names["checkpoint_id"] = last["checkpoint_id"]
             names[REPORT] = f"{proof};{last['run_sequence']}"
         return names
 
@@ -108,7 +118,7 @@ class Site:
         return self._targets[label]
 
     def fill_in(self, case: Case) -> None:
-        """Puts what is there in the place of what is only well-formed. A key is used once; every second time headers that
+        """Puts what is there in the place of what is only well-formed, and short waits in that of long ones. A key is used once; every second time headers that
         need not be there are left out, so that what is optional is seen both ways."""
         names = self.target(case).names()
         for name, value in list(case.path_parameters.items()):
@@ -116,6 +126,8 @@ class Site:
             proper = str(value).isdecimal() and int(value) > 0 if kind is None else is_id(str(value), kind[0])
             if proper and name in names:
                 case.path_parameters[name] = names[name]
+        if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int) and 0 <= case.body["wait_ms"] <= LONGEST_WAIT_MS:
+            case.body["wait_ms"] %= 50
         required = {each.name for each in case.operation.iter_parameters() if each.is_required}
         for name, form in FORMS.items():
             given, may_be_bad = case.headers.get(name), header_may_be_bad(case, name)
@@ -146,7 +158,7 @@ def is_meant_to_be_bad(case: Case) -> bool:
     return case.meta.generation.mode.is_negative and (place is None or case.meta.is_negative_at(place))
 
 
-@schemathesis.serializer(NDJSON)
+@schemathesis.serializer(NDJSON, OCTETS)
 def as_text(_: SerializationContext, value: object) -> bytes:
     """What is made up for NDJSON is text, and where it is to be bad, another JSON value."""
     return value.encode(errors="surrogatepass") if isinstance(value, str) else json.dumps(value).encode()

@@ -21,6 +21,7 @@ from session_streams import Conflict
 from tests.support.journeys import Journey, journey_of
 from tests.support.roles import Roles, installation
 from tests.support.runners import (
+    FENCED,
     RUNNER,
     Kill,
     Scene,
@@ -35,7 +36,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 SAMPLE = FOLDER / "berth-pagination.jsonl"
-FENCED, INDETERMINATE, REFUSED = 6, 7, 1
+INDETERMINATE, REFUSED = 7, 1
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def trusted(roles: Roles, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def stage(roles: Roles, tmp_path: Path) -> Stage:
-    return Stage(roles, SAMPLE, 60, tmp_path)
+    return Stage(roles, SAMPLE, 60, tmp_path, lease_ms=3000)
 
 
 def act_of(scene: Scene) -> Act:
@@ -218,7 +219,7 @@ def test_a_runner_that_stood_still_and_was_replaced_wakes_up_fenced_and_touches_
         check_log(scene.events())
 
 
-def test_a_run_of_a_lane_is_taken_by_exactly_one_of_two_runners(stage: Stage) -> None:
+def test_a_run_is_taken_by_exactly_one_of_two_runners(stage: Stage) -> None:
     with stage.open() as scene:
         ends = sorted(process.wait() for process in [scene.start(0), scene.start(1)])
         assert ends == [0, FENCED], [process.text() for process in scene.processes]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from streams.authority.authority import SessionAuthority
+from streams.clock import now_us
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import Fatal
@@ -61,11 +62,11 @@ def die() -> None:
 class Authority:
     """One process: its loop, its crash switch, and whether it stands still."""
 
-    def __init__(self, cluster: Cluster, settings: Settings, sealer: Sealer) -> None:
+    def __init__(self, cluster: Cluster, settings: Settings, sealer: Sealer, clock: Callable[[], int] = now_us) -> None:
         self.log = SimulatedLog(cluster, settings.instance)
         self.crash = ActAt()
         self.stalled = False
-        self.loop = Loop(settings, self.log, SessionAuthority(settings, sealer), threading.Event(), crash=self.crash)
+        self.loop = Loop(settings, self.log, SessionAuthority(settings, sealer), threading.Event(), crash=self.crash, clock=clock)
 
     def step(self) -> bool:
         """False where the process has died."""
@@ -88,6 +89,9 @@ class AuthoritiesMachine(RuleBasedStateMachine):
         self.processes: dict[str, Authority | None] = dict.fromkeys(INSTANCES)
         self.sent: dict[str, tuple[Command, tuple[bytes, ...]]] = {}
         self.sessions: list[str] = []
+
+    def clock(self) -> int:
+        return now_us()
 
     def teardown(self) -> None:
         """Judges what the log holds at the end, whoever may have died on the way."""
@@ -128,7 +132,7 @@ class AuthoritiesMachine(RuleBasedStateMachine):
     @rule(instance=st.sampled_from(INSTANCES))
     def start(self, instance: str) -> None:
         if self.processes[instance] is None:
-            self.processes[instance] = Authority(self.cluster, replace(self.settings, instance=instance), self.sealer)
+            self.processes[instance] = Authority(self.cluster, replace(self.settings, instance=instance), self.sealer, self.clock)
 
     @rule(instance=st.sampled_from(INSTANCES), steps=st.integers(1, 6))
     def run(self, instance: str, steps: int) -> None:

@@ -12,6 +12,8 @@ DAY = 24 * 3600 * SECOND
 HARNESS, ENVIRONMENT = "harness@7", "image@2"
 SEALED_DIGEST = "sha256:" + "5" * 64
 VERIFIED = "sha256:" + "6" * 64
+OF_A_WORKER = frozenset({"attempt.ready", "wait.opened", "effect.dispatched", "checkpoint.created", "run.completed"})
+"""Types that only the current attempt of a Run may tell, and that name its generation."""
 
 
 def stored(label: object = "") -> dict[str, object]:
@@ -128,3 +130,29 @@ def erase(story: Story) -> Decision:
 def only(story: Story, event_type: str) -> Event:
     (event,) = [event for event in story.events if event.type == event_type]
     return event
+
+
+class Generations:
+    """Follows the events of one session: of a Run at most one generation lives, each ends before the next, and one that was
+    ready is not replaced in silence."""
+
+    def __init__(self) -> None:
+        self.live: dict[str, int] = {}
+        self.reached: dict[str, int] = {}
+        self._ready: set[tuple[str, int]] = set()
+
+    def follow(self, event: Event) -> None:
+        run_id, generation = event.run_id or "", event.attempt_generation or 0
+        if event.type == "attempt.started":
+            assert run_id not in self.live, "two live generations"
+            assert generation == self.reached.get(run_id, 0) + 1
+            assert (run_id, generation - 1) not in self._ready, "replaced without being told so"
+            self.live[run_id] = self.reached[run_id] = generation
+        elif event.type == "attempt.failed":
+            assert self.live.pop(run_id) == generation
+        elif event.type == "attempt.replaced":
+            self._ready.discard((run_id, generation))
+        elif event.type in OF_A_WORKER and event.run_id is not None:
+            assert self.live[run_id] == generation
+            if event.type == "attempt.ready":
+                self._ready.add((run_id, generation))

@@ -35,6 +35,7 @@ from streams.log.record import decode_event
 from streams.log.topics import Topics
 from streams.session.commands import Kind
 from streams.session.events import Event
+from streams.session.ids import is_id
 from streams.session.outcomes import ACCEPTED
 from streams.settings import Settings
 from tests.support.asker import Asker
@@ -47,6 +48,8 @@ from tests.support.waiting import eventually
 STANDARD = WORKSPACE
 SHORT = "ws_" + "5" * 32
 """Its checkpoints end after `SHORT_WINDOW_S`."""
+CHANGED = "ws_" + "c" * 32
+"""Begins with the same window; a test changes its policy."""
 ZDR = "ws_" + "2" * 32
 SHORT_WINDOW_S = 2
 HARNESS_REVISION, ENVIRONMENT_REVISION = "tests-1", "tests-1"
@@ -119,7 +122,13 @@ class Installation:
 
     def erase(self, session_id: str, *upload_ids: str) -> None:
         """The whole of it: secrets of content and of retained bytes are destroyed, then the authority is told."""
-        refs = [SecretRef("session", STANDARD, session_id), *(SecretRef("snapshot", STANDARD, each) for each in upload_ids)]
+        refs = [SecretRef("session", STANDARD, session_id)]
+        for upload_id in upload_ids:
+            found = [
+                path.name.partition(".")[0] for path in (self.settings.data_dir / "blobs" / STANDARD / session_id / upload_id).iterdir()
+            ]
+            refs += [SecretRef("snapshot", STANDARD, name) for name in found if is_id(name, "snap")]
+        assert len(refs) > len(upload_ids)
         keyring = open_local_keyring(self.settings.data_dir / "keyring")
         try:
             keyring.destroy(refs)
@@ -150,7 +159,7 @@ class Refusal:
 
 @contextmanager
 def recovery_installation(bootstrap: str, data_dir: Path) -> Iterator[Installation]:
-    """Authority, projector, custodian and gateway, each a process, and three workspaces: standard, with a short window, zdr."""
+    """Authority, projector, custodian and gateway, each a process, and workspaces: standard, with a short window, zdr."""
     settings = Settings(
         bootstrap=bootstrap,
         topic_prefix=f"t{uuid.uuid4().hex[:10]}.",
@@ -162,9 +171,10 @@ def recovery_installation(bootstrap: str, data_dir: Path) -> Iterator[Installati
     topics.apply(settings)
     try:
         policies, keys = PolicyAdministration(settings), KeyAdministration(settings)
-        policies.set(SHORT, checkpoint_window_s=SHORT_WINDOW_S)
+        for short in (SHORT, CHANGED):
+            policies.set(short, checkpoint_window_s=SHORT_WINDOW_S)
         policies.set(ZDR, mode="zdr")
-        secrets = {each: [keys.create(each, ("admin",))[1] for _ in range(PRINCIPALS)] for each in (STANDARD, SHORT, ZDR)}
+        secrets = {each: [keys.create(each, ("admin",))[1] for _ in range(PRINCIPALS)] for each in (STANDARD, SHORT, CHANGED, ZDR)}
         (port,) = free_ports(1)
         url = f"http://127.0.0.1:{port}"
         with Fleet(settings) as fleet:

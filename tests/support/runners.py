@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,10 @@ from tests.support.processes import environment
 from tests.support.renaming import Renaming
 from tests.support.roles import Roles
 
-LEASE_MS = 1000
+LEASE_MS = 1500
+SLOW_MAX = 5
+"""Times that a worker may lose its lease to a busy machine: to its Run that is one more death."""
+FENCED = 6
 RUNNER = ExactTuple(
     release=running_release(), driver=EXACT.driver, sandbox_provider_revision=EXACT.sandbox_provider_revision, policy=EXACT.policy,
     execution_target=EXACT.execution_target, harness_revision=EXACT.harness_revision, environment_revision=EXACT.environment_revision,
@@ -88,14 +92,14 @@ class RunnerProcess:
 
     def __init__(
         self, transcript: Path, folder: Path, *, url: str, api_key: str, provider: str, target: Target, steps_max: int,
-        die_at: Kill | None = None, arguments: Iterable[str] = (),
+        lease_ms: int, die_at: Kill | None = None, arguments: Iterable[str] = (),
     ) -> None:  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
         self.workspace, self.output = folder / "workspace", folder / "told.jsonl"
         self.output.unlink(missing_ok=True)
         argv = [
             sys.executable, "-m", "connectors.cli", "runner", str(transcript), "--workspace", str(self.workspace), "--provider", provider,
-            "--session", target.session_id, "--run", target.run_id, "--steps", str(steps_max), "--lease-ms", str(LEASE_MS),
+            "--session", target.session_id, "--run", target.run_id, "--steps", str(steps_max), "--lease-ms", str(lease_ms),
             "--patience-s", "60", "--json", *([] if die_at is None else ["--die-at", str(die_at)]), *arguments,
         ]  # fmt: skip
         path = environment(Settings())["PYTHONPATH"]
@@ -129,20 +133,24 @@ class Counts:
     refused: Counter[str] = field(default_factory=Counter)
     replaced: int = 0
     actions: int = 0
+    slow: int = 0
 
     def __str__(self) -> str:
         def listed(counter: Counter[str]) -> str:
             return ", ".join(f"{count} {name}" for name, count in sorted(counter.items())) or "none"
 
-        return (
-            f"{self.kills} kills; claims: {listed(self.modes)}; {self.replaced} replacements of ready attempts; files from: "
-            f"{listed(self.files)}; {self.actions} actions, settled by: {listed(self.settled)}; refused: {listed(self.refused)}"
-        )
+        parts = (
+            f"{self.kills} kills, {self.slow} leases lost to a busy machine", f"claims: {listed(self.modes)}",
+            f"{self.replaced} replacements of ready attempts", f"files from: {listed(self.files)}",
+            f"{self.actions} actions, settled by: {listed(self.settled)}", f"refused: {listed(self.refused)}",
+        )  # fmt: skip
+        return "; ".join(parts)
 
     def add(self, other: "Counts") -> None:
         self.kills += other.kills
         self.replaced += other.replaced
         self.actions += other.actions
+        self.slow += other.slow
         for name in ("modes", "files", "settled", "refused"):
             getattr(self, name).update(getattr(other, name))
 
@@ -150,8 +158,8 @@ class Counts:
 class Stage:
     """One transcript, cut, on one installation, with a provider and somebody who answers."""
 
-    def __init__(self, roles: Roles, transcript: Path, steps_max: int, folder: Path) -> None:
-        self.roles, self.transcript, self.steps_max, self.folder = roles, transcript, steps_max, folder
+    def __init__(self, roles: Roles, transcript: Path, steps_max: int, folder: Path, *, lease_ms: int = LEASE_MS) -> None:
+        self.roles, self.transcript, self.steps_max, self.folder, self.lease_ms = roles, transcript, steps_max, folder, lease_ms
         self.records = read_records(transcript)
         self.keys = [roles.key(), roles.key()]
         """Of two runners: two principals."""
@@ -193,7 +201,8 @@ class Scene:
         stage = self.stage
         process = RunnerProcess(
             stage.transcript, stage.folder / f"runner-{number % 2}", url=stage.roles.url, api_key=stage.keys[number % 2],
-            provider=self.provider.url, target=self.target, steps_max=stage.steps_max, die_at=die_at, arguments=arguments,
+            provider=self.provider.url, target=self.target, steps_max=stage.steps_max, lease_ms=stage.lease_ms, die_at=die_at,
+            arguments=arguments,
         )  # fmt: skip
         self.processes.append(process)
         return process
@@ -204,19 +213,28 @@ class Scene:
 
     def chain(self, kills: Sequence[Kill], arguments: Iterable[str] = ()) -> RunnerProcess:
         """Two runners in turn: each dies at the next place, the last one comes to the end. What lies on the disk is checked at each."""
-        arguments = tuple(arguments)
-        for number, kill in enumerate(kills):
-            process = self.start(number, kill, arguments)
-            assert process.wait() == -signal.SIGKILL, f"at {kill}: {process.text()}"
+        arguments, turns = tuple(arguments), count()
+        for kill in kills:
+            process = self._ended(turns, kill, arguments)
+            assert process.process.returncode == -signal.SIGKILL, f"at {kill}: {process.text()}"
             self.counts.kills += 1
-            self._note(process)
             self._check_disk(process, kill)
-        last = self.start(len(kills), arguments=arguments)
-        assert last.wait() == 0, last.text()
-        self._note(last)
+        last = self._ended(turns, None, arguments)
+        assert last.process.returncode == 0, last.text()
         (left,) = last.told("left")
         assert left["end"] == End.COMPLETED
         return last
+
+    def _ended(self, turns: Iterator[int], kill: Kill | None, arguments: tuple[str, ...]) -> RunnerProcess:
+        """The next runner that did not just lose its lease."""
+        for _ in range(SLOW_MAX + 1):
+            process = self.start(next(turns), kill, arguments)
+            process.wait()
+            self._note(process)
+            if process.process.returncode != FENCED:
+                return process
+            self.counts.slow += 1
+        raise AssertionError(f"too slow to hold a lease of {self.stage.lease_ms} ms: {process.text()}")
 
     def _note(self, process: RunnerProcess) -> None:
         for told in process.told("claimed"):

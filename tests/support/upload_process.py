@@ -1,4 +1,5 @@
-"""An upload and a download in a process of their own: `python -m tests.support.upload_process DATA_DIR MODE MIB MIB_MAX`.
+"""An upload and a download in a process of their own: `python -m tests.support.upload_process MODE MIB MIB_MAX`, with settings
+from the environment.
 
 MODE `memory` sends so many MiB up and down again and prints the largest amount of memory that the process ever had, in
 MiB; beyond MIB_MAX of private memory the system refuses it more. `hoard` does the same with the whole upload in memory, which
@@ -62,7 +63,7 @@ def most_memory_mib() -> float:
 
 
 if __name__ == "__main__":
-    directory, mode, mib, mib_max = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    mode, mib, mib_max = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_DATA, (mib_max * _MIB, mib_max * _MIB))
-    asyncio.run(go(Settings.from_environment() if mode == "bucket" else Settings(data_dir=directory), mode, mib))
+    asyncio.run(go(Settings.from_environment(), mode, mib))
     print(f"{most_memory_mib():.1f}")

@@ -25,6 +25,7 @@ PAGES = sorted(
     if not any(part in IGNORED or (part.startswith(".") and part != ".") for part in path.relative_to(REPOSITORY).parts)
 )
 _TEST = re.compile(r"`([a-z_/]+\.py)::([A-Za-z_0-9:]+)`")
+_NO_TEST = re.compile(r"(?:Explains$|Out of scope: \w|Later: \w)")
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -55,7 +56,7 @@ def collected(path: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-@pytest.mark.parametrize("page", ["docs/promises.md", "ARCHITECTURE.md"])
+@pytest.mark.parametrize("page", ["docs/promises.md", "docs/seeds.md", "ARCHITECTURE.md"])
 def test_each_test_that_is_named_exists(page: str) -> None:
     references = _TEST.findall(read(REPOSITORY / page))
     assert references
@@ -65,6 +66,12 @@ def test_each_test_that_is_named_exists(page: str) -> None:
         if not path.is_file() or name not in collected(path):
             missing.append(f"{file}::{name}")
     assert missing == []
+
+
+def test_each_sentence_of_the_seeds_names_a_test_or_says_why_there_is_none() -> None:
+    rows = re.findall(r"^\| (.+) \| (.+) \|$", read(REPOSITORY / "docs" / "seeds.md"), re.MULTILINE)
+    assert len(rows) > 100
+    assert [said for said, shown in rows[1:] if said != "sentence" and not (_TEST.search(shown) or _NO_TEST.match(shown))] == []
 
 
 def test_each_of_the_nine_promises_has_a_test_of_its_name_on_a_real_broker() -> None:

@@ -16,7 +16,7 @@ from streams.session.folds import LIVE, ZDR, read
 from streams.session.ids import derive_event_id, derive_from_command
 from streams.session.items import CheckpointState, SessionState, checkpoint_of
 from streams.session.outcomes import Rejected, Unavailable
-from streams.session.recovery import NATIVE, Place
+from streams.session.recovery import NATIVE, ZERO_DATA_RETENTION, Place
 from streams.session.work import AUTHORITY, Work
 
 DEEPEST: Final = 16
@@ -79,7 +79,8 @@ def _boundary(place: Place, attributes: SessionAttributes, checkpoint: Checkpoin
 
 def _recoverable(place: Place, attributes: SessionAttributes, checkpoint: CheckpointState | None) -> Rejected | None:
     if checkpoint is not None:
-        gone = place.gone(checkpoint)
+        # A child that keeps nothing cannot take the snapshot over.
+        gone = ZERO_DATA_RETENTION if attributes.policy_mode == ZDR else place.gone(checkpoint)
         if gone is not None:
             return Rejected(refusals.CHECKPOINT_EXPIRED, f"{checkpoint.checkpoint_id}: {gone}, expires_at {checkpoint.expires_at}")
         if checkpoint.continuation_kind == NATIVE:

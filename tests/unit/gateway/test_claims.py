@@ -261,6 +261,16 @@ def test_a_claim_that_does_not_fit_is_refused(client: httpx.Client, body: dict[s
     assert place in problem["detail"]
 
 
+def test_a_claim_may_ask_for_a_session_at_a_sequence(client: httpx.Client, lane: str) -> None:
+    session = new_session(client)
+    run = opened(client, session, lane=lane)
+    for sequence, status in (("x", 400), ("9", 204), ("2", 200)):
+        headers = {"session-streams-expected-sequence": sequence, **key()}
+        response = client.post("/v1/runs/claim", json={"lanes": [lane]}, headers=headers)
+        assert response.status_code == status
+    assert response.json()["run_id"] == run
+
+
 # -- replacements -----------------------------------------------------------------------------------------------------
 
 

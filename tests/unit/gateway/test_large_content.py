@@ -1,9 +1,12 @@
 """Content that no record holds: stored beside the log, and read as any other."""
 
+import asyncio
 import base64
 import json
 import random
+import threading
 from collections.abc import AsyncIterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 from connectors.gateway.limits import GatewayLimits
 from session_streams.export import read, verify
+from streams.custody.claim_checks import ClaimCheck
 from streams.custody.keyring import SecretRef
 from streams.errors import BlobStoreUnavailable
 from tests.support.gateway import WORKSPACE, World, key, message, ndjson, new_session, post, world
@@ -182,3 +186,62 @@ def test_without_retention_a_large_text_is_left_out_and_never_stored(made: World
     post(client, f"/v1/sessions/{session}/events", message(LARGE))
     assert events_of(client, session)["events"][1]["gap"] == {"reason": "omitted"}
     assert texts(made) == []
+
+
+def test_texts_are_read_by_so_many_threads_at_once_and_no_more(made: World, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = [new_session(client) for _ in range(6)]
+    for session in sessions:
+        post(client, f"/v1/sessions/{session}/events", message(LARGE))
+    inside, most, lock = 0, 0, threading.Lock()
+    fetch = made.gateway.texts.fetch
+
+    async def counted(claim: ClaimCheck) -> bytes:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        await asyncio.sleep(0.05)
+        with lock:
+            inside -= 1
+        return await fetch(claim)
+
+    monkeypatch.setattr(made.gateway.texts, "fetch", counted)
+
+    def read_one(session: str) -> int:
+        return client.get(f"/v1/sessions/{session}/events").status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(read_one, sessions)) == {200}
+    assert most <= 2
+    assert made.gateway.opened.taken == 0
+
+
+def test_a_place_that_does_not_become_free_is_told_as_too_much_at_once(
+    made: World, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = new_session(client)
+    post(client, f"/v1/sessions/{session}/events", message(LARGE))
+    monkeypatch.setattr(made.gateway.text_gate, "_patience_s", 0.01)
+    places = made.gateway.text_gate._places
+    assert places.acquire()
+    assert places.acquire()
+    answer = client.get(f"/v1/sessions/{session}/events")
+    assert (answer.status_code, answer.json()["code"]) == (503, "service.overloaded")
+    places.release()
+    places.release()
+    assert client.get(f"/v1/sessions/{session}/events").status_code == 200
+
+
+def test_what_waits_for_its_callers_is_bounded_and_refused_beyond(tmp_path: Path) -> None:
+    with world(tmp_path, limits=GatewayLimits(opened_total_bytes_max=5_000_000, threads=4)) as made:
+        client = made.client()
+        session = new_session(client)
+        post(client, f"/v1/sessions/{session}/events", message(LARGE))
+        answer = client.get(f"/v1/sessions/{session}/events")
+        assert (answer.status_code, answer.json()["code"]) == (503, "service.overloaded")
+        lines = client.get(f"/v1/sessions/{session}/export").content.splitlines()
+        assert json.loads(lines[-1])["code"] == "service.overloaded"
+        stream = client.get(f"/v1/sessions/{session}/events?replay_only=true", headers={"accept": "text/event-stream"})
+        assert ": service.overloaded" in stream.text
+        assert made.gateway.opened.taken == 0
+        assert client.get(f"/v1/sessions/{session}/events?limit=1").status_code == 200

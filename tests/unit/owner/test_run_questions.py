@@ -97,9 +97,7 @@ def test_a_worker_that_waits_gets_a_run_of_any_owner(owners: list[Owner], logs: 
         owner.take(log)
 
     async def story(client: ProjectorOwners) -> None:
-        began = time.monotonic()
         assert await client.claimable(WORKSPACE, ["l"], wait_ms=100) == ()
-        assert time.monotonic() - began >= 0.1
         for owner, log in zip(holders, logs, strict=True):
             waiting = asyncio.create_task(client.claimable(WORKSPACE, ["l"], wait_ms=30_000))
             await asyncio.sleep(0.1)
@@ -124,7 +122,7 @@ def test_an_owner_that_is_away_keeps_nobody_from_the_runs_of_others(owners: list
     finder = finder_of(owners[0])
 
     async def story(client: ProjectorOwners) -> None:
-        assert ids(await client.claimable(WORKSPACE, ["l"], wait_s=30)) == [run_id]
+        assert ids(await asyncio.wait_for(client.claimable(WORKSPACE, ["l"], wait_s=600), 60)) == [run_id]
         with pytest.raises(NotOwner):
             await client.claimable(WORKSPACE, ["other"], wait_s=0.3)
         with pytest.raises(NotOwner):
@@ -139,16 +137,14 @@ def test_a_partition_that_moves_while_a_worker_waits_is_found_again(owners: list
     finder = finder_of(owners[0], owners[0])
 
     async def story(client: ProjectorOwners) -> None:
-        waiting = asyncio.create_task(client.claimable(WORKSPACE, ["l"], wait_ms=30_000))
+        waiting = asyncio.create_task(client.claimable(WORKSPACE, ["l"], wait_ms=60_000))
         await asyncio.sleep(0.1)
         run_id = accept(logs[1], "moved")
         owners[1].take(logs[1])
         finder.map = {0: owners[0].address, 1: owners[1].address}
         owners[0].tables.drop(1)
         owners[0].freshness.gone([1])
-        began = time.monotonic()
-        assert ids(await waiting) == [run_id]
-        assert time.monotonic() - began < 15, "whatever the other partition is still waited for"
+        assert ids(await asyncio.wait_for(waiting, 40)) == [run_id], "whatever the other partition is still waited for"
 
     run(finder, story)
 
@@ -213,6 +209,30 @@ def test_a_malformed_question_is_refused(owners: list[Owner], path: str, body: b
     answer = httpx.post(f"http://{owners[0].address}/internal/v1/{path}", content=sent, headers={"x-internal-token": TOKEN})
     assert answer.status_code == 400
     assert msgspec.msgpack.decode(answer.content)["code"].startswith("request.")
+
+
+def test_who_asks_while_nobody_knows_the_owners_is_told_so_or_served_once_they_are_known(owners: list[Owner], logs: list[EventLog]) -> None:
+    for owner, log in zip(owners, logs, strict=True):
+        owner.take(log)
+
+    class Silent(Finder):
+        def owners(self, timeout_s: float = 5) -> dict[int, str]:
+            found = super().owners(timeout_s)
+            if not found:
+                raise BrokerUnavailable("silent")
+            return found
+
+    finder = Silent()
+
+    async def story(client: ProjectorOwners) -> None:
+        with pytest.raises(BrokerUnavailable):
+            await client.claimed(WORKSPACE, DIGEST, wait_s=0.2)
+        waiting = asyncio.create_task(client.claimed(WORKSPACE, DIGEST, wait_s=30))
+        await asyncio.sleep(0.1)
+        finder.map = finder_of(*owners).map
+        assert await waiting is None
+
+    run(finder, story)
 
 
 def test_waiting_workers_share_the_looks_for_owners_that_are_not_there() -> None:

@@ -12,7 +12,7 @@ from tests.support.processes import environment
 
 
 def run(settings: Settings, mode: str, mib: int, mib_max: int, **variables: str) -> "subprocess.CompletedProcess[str]":
-    arguments = [sys.executable, "-m", "tests.support.upload_process", str(settings.data_dir), mode, str(mib), str(mib_max)]
+    arguments = [sys.executable, "-m", "tests.support.upload_process", mode, str(mib), str(mib_max)]
     # Stacks of threads count too, and there would be as many as the machine has cores.
     few = {"TOKIO_WORKER_THREADS": "2", "MALLOC_ARENA_MAX": "2"}
     path = {"PATH": "/usr/bin:/bin", **few, **environment(settings), **variables}
@@ -38,7 +38,7 @@ def test_64_mib_do_not_where_somebody_holds_all_of_them(tmp_path: Path) -> None:
 def test_64_mib_go_into_a_bucket_and_back_in_a_process_of_150(tmp_path: Path) -> None:
     with object_server() as server:
         settings = Settings(data_dir=tmp_path, blob_store=f"s3://{server.new_bucket()}", blob_store_endpoint=server.url)
-        check(run(settings, "bucket", 64, 150, **CREDENTIALS), 150)
+        check(run(settings, "memory", 64, 150, **CREDENTIALS), 150)
 
 
 @pytest.mark.soak

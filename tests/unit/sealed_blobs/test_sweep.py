@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from streams.blobs import open_blob_store
 from streams.blobs.local import LocalBlobs
 from streams.clock import now_us
 from streams.errors import BlobStoreUnavailable, ContentUnavailable, NotFound
 from streams.sealed_blobs import Place, Swept, sweep
 from streams.sealed_blobs.sweep import is_fresh
 from streams.settings import Settings
+from tests.support.object_server import CREDENTIALS, object_server
 from tests.support.processes import environment
 from tests.support.sealed_blobs import MIB, PLACE, UPLOAD, Room, content_of
 
@@ -86,16 +88,46 @@ def test_an_upload_under_way_is_left_alone(room: Room) -> None:
     asyncio.run(go())
 
 
-def test_what_a_killed_process_left_of_its_upload_goes_and_its_secret_with_it(tmp_path: Path) -> None:
-    settings = Settings(data_dir=tmp_path)
-    arguments = [sys.executable, "-m", "tests.support.upload_process", str(tmp_path), "endless", "0", "1000"]
-    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, env={**os.environ, **environment(settings)})
+def kill_in_the_middle(settings: Settings, **variables: str) -> None:
+    """A process whose upload is well under way."""
+    arguments = [sys.executable, "-m", "tests.support.upload_process", "endless", "0", "1000"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, env={**os.environ, **environment(settings), **variables})
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"under way\n"
     finally:
         process.kill()
         process.communicate()
+
+
+def test_what_a_killed_process_left_in_a_bucket_opens_for_nobody_though_the_bucket_keeps_its_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a rule of the bucket's own takes parts of uploads away that nobody ended."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with object_server() as server:
+        bucket = server.new_bucket()
+        settings = Settings(data_dir=tmp_path, blob_store=f"s3://{bucket}", blob_store_endpoint=server.url)
+        kill_in_the_middle(settings, **CREDENTIALS)
+        room = Room(open_blob_store(settings), tmp_path / "keyring")
+
+        async def go() -> None:
+            (mark,) = await room.names()
+            secret_id = mark.rpartition("/")[2].removesuffix(".begun")
+            assert len(room.snapshots._secrets.read(PLACE.workspace_id, secret_id)) == 32
+            assert server.unfinished(bucket) == [mark.removesuffix(".begun")]
+            assert (await pass_over(room)).attempts == 1
+            assert await room.names() == []
+            with pytest.raises(ContentUnavailable, match="destroyed"):
+                room.snapshots._secrets.read(PLACE.workspace_id, secret_id)
+
+        asyncio.run(go())
+        room.keyring.close()
+
+
+def test_what_a_killed_process_left_of_its_upload_goes_and_its_secret_with_it(tmp_path: Path) -> None:
+    kill_in_the_middle(Settings(data_dir=tmp_path))
     room = Room(LocalBlobs(tmp_path / "blobs"), tmp_path / "keyring")
     left = files_below(tmp_path / "blobs")
     assert sorted(path.name.partition("_")[0] + path.suffix for path in left) == ["snap", "snap.begun"]

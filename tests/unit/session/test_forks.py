@@ -280,6 +280,25 @@ class TestTheCommandThatBeginsTheChild:
         assert (header.policy_mode, header.content_window_days, header.checkpoint_window_s) == ("zdr", 7, 3600)
         assert (header.subject_id, header.workspace_id, header.origin) == (SUBJECT, WORKSPACE, "live")
 
+    def test_pins_what_is_stricter_of_the_sources_policy_and_that_of_now(self) -> None:
+        """A policy change holds for sessions created after it: a fork is one."""
+        story = talked()
+        for number, (now, pinned) in enumerate(
+            (
+                ({"policy_mode": "zdr"}, ("zdr", 30, 2_592_000)),
+                ({"content_window_days": 7, "checkpoint_window_s": 60}, ("standard", 7, 60)),
+                ({"policy_mode": "standard", "content_window_days": 90, "checkpoint_window_s": 2_592_000}, ("standard", 30, 2_592_000)),
+            )
+        ):
+            header = born(story, sent(story.tell(fork_part(story, label=number, **now), kind=Kind.FORK))).header
+            assert (header.policy_mode, header.content_window_days, header.checkpoint_window_s) == pinned
+
+    def test_brings_no_disk_into_a_session_that_keeps_none(self) -> None:
+        story = with_checkpoint()
+        answer = refused(story, fork_part(story, checkpoint_id=CKPT, policy_mode="zdr"))
+        assert (answer.code, answer.detail.partition(": ")[2].split(",")[0]) == ("runtime.checkpoint_expired", "zero_data_retention")
+        fork(story, checkpoint_id=CKPT)
+
     def test_never_expires(self) -> None:
         story = talked()
         command = sent(story.tell(fork_part(story), kind=Kind.FORK))

@@ -5,13 +5,11 @@ Seed *Checkpoints*, "Expiry can fall back to a retained log"; design 02, the tab
 
 import json
 import secrets
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from session_streams import Client
-from tests.conftest import Broker
 from tests.support.commands import new_id
 from tests.support.recovery_rows import (
     SHORT,
@@ -25,7 +23,6 @@ from tests.support.recovery_rows import (
     message,
     new_session,
     past,
-    recovery_installation,
     texts,
     types_of,
     worker_at,
@@ -34,12 +31,6 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 EXPIRED, HISTORY = "runtime.checkpoint_expired", "runtime.session_history_unavailable"
-
-
-@pytest.fixture(scope="module")
-def installed(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    with recovery_installation(broker.bootstrap, tmp_path_factory.mktemp("forks")) as made:
-        yield made
 
 
 def fork(client: Client, session_id: str, **body: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def measure(bench: Bench) -> Iterator[Result]:
     with running(bench) as installation:
         sessions = installation.create_sessions(min(SESSIONS, options.sessions))
         for callers in (16, 1):
-            installation.run("append", callers, sessions, content_chars=chars)
+            _appends(installation, sessions, callers, chars)
         for scene in (_by_lane, _named):
             scene(installation, sessions, "warm", 16, max(16, options.claims // 4))
         raw = limits.raw_transaction(bench).value

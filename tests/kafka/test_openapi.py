@@ -118,8 +118,8 @@ class Site:
         return self._targets[label]
 
     def fill_in(self, case: Case) -> None:
-        """Puts what is there in the place of what is only well-formed, and short waits in that of long ones. A key is used once; every second time headers that
-        need not be there are left out, so that what is optional is seen both ways."""
+        """Puts what is there in the place of what is only well-formed, and short waits in that of long ones. A key is used once; every
+        second time headers that need not be there are left out, so that what is optional is seen both ways."""
         names = self.target(case).names()
         for name, value in list(case.path_parameters.items()):
             kind = PATH_PARAMETERS.get(name)

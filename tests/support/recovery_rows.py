@@ -51,7 +51,7 @@ SHORT = "ws_" + "5" * 32
 CHANGED = "ws_" + "c" * 32
 """Begins with the same window; a test changes its policy."""
 ZDR = "ws_" + "2" * 32
-SHORT_WINDOW_S = 2
+SHORT_WINDOW_S = 3
 HARNESS_REVISION, ENVIRONMENT_REVISION = "tests-1", "tests-1"
 REVISIONS = {"harness_revision": HARNESS_REVISION, "environment_revision": ENVIRONMENT_REVISION}
 LANE = {

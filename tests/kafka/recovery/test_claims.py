@@ -4,21 +4,15 @@ Seed *Checkpoints*, "Expiry can fall back to a retained log"; design 02, the tab
 """
 
 import threading
-from datetime import datetime
 
 import pytest
 
-from connectors.edge.policies import PolicyAdministration
 from session_streams import ApiError, Conflict
-from streams.errors import Invalid
 from tests.support.recovery_rows import (
-    CHANGED,
     LEASE_MS,
     REVISIONS,
     SHORT,
-    SHORT_WINDOW_S,
     SHORTEST_LEASE_MS,
-    STANDARD,
     ZDR,
     Installation,
     Worker,
@@ -26,7 +20,6 @@ from tests.support.recovery_rows import (
     last_event,
     listed,
     material,
-    message,
     new_run,
     new_session,
     past,
@@ -212,51 +205,6 @@ def test_recovery_preserves_the_original_run_its_inputs_pinned_context_and_waits
     assert types_of(installed, session_id)[-2:] == ["wait.answered", "run.resumed"]
 
 
-# -- the listing, and when a checkpoint ends
-
-
-def test_a_listing_is_secret_free_metadata_newest_first_and_never_contents(installed: Installation) -> None:
-    worker = at_work(installed.client())
-    worker.say("the conversation")
-    first = worker.checkpoint(snapshot=b"secret disk", native=b"secret signature")
-    second = worker.checkpoint()
-    answer = worker.client.request("GET", f"{worker.session}/checkpoints")
-    rows = answer.json()["checkpoints"]
-    assert [row["id"] for row in rows] == [second["checkpoint_id"], first["checkpoint_id"]]
-    assert set(rows[0]) == {
-        "id", "session_id", "origin_session_id", "run_id", "through_sequence", "through_event_id", "harness_revision",
-        "environment_revision", "continuation_kind", "created_at", "expires_at",
-    }  # fmt: skip
-    for secret in (*first["uploads"], *second["uploads"], "snap_", "secret", "blobs", str(installed.settings.data_dir), "key", "sha256"):
-        assert secret not in answer.body.decode()
-    page = worker.client.request("GET", f"{worker.session}/checkpoints", params={"limit": "1"}).json()
-    rest = worker.client.request("GET", f"{worker.session}/checkpoints", params={"limit": "1", "cursor": page["next_cursor"]}).json()
-    assert (page["checkpoints"] + rest["checkpoints"], rest["next_cursor"]) == (rows, None)
-
-
-def test_expires_at_is_thirty_days_after_creation_a_policy_may_shorten_it_and_no_later_policy_moves_it(installed: Installation) -> None:
-    policies, client = PolicyAdministration(installed.settings), installed.client(CHANGED)
-    worker = at_work(client)
-    checkpoint = worker.checkpoint()
-    (before,) = listed(client, worker.session_id)
-    assert seconds(before) == SHORT_WINDOW_S
-    with pytest.raises(Invalid):
-        policies.set(CHANGED, checkpoint_window_s=31 * 86_400)
-    policies.set(CHANGED, mode="zdr", checkpoint_window_s=86_400)
-    eventually(lambda: client.request("GET", "/v1/workspace/policy").json()["checkpoint_window_s"] == 86_400, timeout_s=20)
-    assert worker.checkpoint()["expires_at"] > checkpoint["expires_at"]
-    newer, older = listed(client, worker.session_id)
-    assert older == before
-    assert seconds(newer) == SHORT_WINDOW_S
-    standard = at_work(installed.client())
-    standard.checkpoint()
-    assert [seconds(row) for row in listed(standard.client, standard.session_id)] == [30 * 86_400]
-
-
-def seconds(row: dict[str, str]) -> float:
-    return (datetime.fromisoformat(row["expires_at"]) - datetime.fromisoformat(row["created_at"])).total_seconds()
-
-
 # -- who gets a Run
 
 
@@ -316,9 +264,9 @@ def test_a_repeated_claim_returns_the_live_attempt_by_lane_too(installed: Instal
 
 def test_renewals_leave_the_log_as_it_is_and_a_lapsed_lease_fails_the_attempt_through_the_custodian(installed: Installation) -> None:
     client = installed.client()
-    worker = worker_at(client, new_session(client)).claim(lease_ms=SHORTEST_LEASE_MS)
+    worker = worker_at(client, new_session(client)).claim(lease_ms=2 * SHORTEST_LEASE_MS)
     before = installed.ledger.hashes(worker.session_id)
-    renewed = worker.post(f"/runs/{worker.run_id}/attempts/{worker.generation}/renew", {"lease_ms": 2 * SHORTEST_LEASE_MS})
+    renewed = worker.post(f"/runs/{worker.run_id}/attempts/{worker.generation}/renew", {"lease_ms": 3 * SHORTEST_LEASE_MS})
     assert renewed["lease_expires_at"] > worker.grant["lease_expires_at"]
     assert installed.ledger.hashes(worker.session_id) == before
     eventually(lambda: types_of(installed, worker.session_id)[-1] == "attempt.failed", timeout_s=20)
@@ -330,7 +278,7 @@ def test_renewals_leave_the_log_as_it_is_and_a_lapsed_lease_fails_the_attempt_th
     assert heir.generation == 2, "an attempt that never became ready is replaced freely"
 
 
-# -- what is not offered, and large content
+# -- what is not offered
 
 
 def test_handoff_and_steering_of_what_is_over_are_refused_and_stand_in_the_support_catalogue(installed: Installation) -> None:
@@ -353,13 +301,3 @@ def test_handoff_and_steering_of_what_is_over_are_refused_and_stand_in_the_suppo
     assert "vendor_collaboration" in refusals
     offered = {row["capability"] for row in rows}
     assert offered >= {"collaboration", "steering", "checkpoints", "native_continuation", "portable_rebuild", "post_ready_replacement"}
-
-
-def test_content_of_twelve_mebibytes_goes_in_and_comes_back(installed: Installation) -> None:
-    client = installed.client(STANDARD)
-    session_id, text = new_session(client), "0123456789abcdef" * (12 * 1024 * 1024 // 16)
-    client.append(session_id, message(text))
-    client.append(session_id, message("small"))
-    events = list(client.events(session_id))
-    assert [len(event.content["text"]) for event in events[1:]] == [len(text), len("small")]
-    assert events[1].content == {"text": text}

@@ -1,6 +1,6 @@
-"""Rows of "Recovery" on a real broker, through HTTP: provider effects, approvals, and the credential boundary.
+"""Rows of "Recovery" on a real broker, through HTTP: provider effects and approvals.
 
-Seed *Checkpoints*, "checkpoints do not settle provider effects" and "Credential boundary"; seed *Session execution graph*, "External
+Seed *Checkpoints*, "checkpoints do not settle provider effects"; seed *Session execution graph*, "External
 effects are not ordinary replay".
 """
 
@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-from connectors.edge.keys import KeyAdministration
-from session_streams import Client, Retries
+from session_streams import Client
 from tests.support.recovery_rows import (
     SHORTEST_LEASE_MS,
-    STANDARD,
     Installation,
     Worker,
     at_work,
-    material,
     new_session,
     types_of,
     worker_at,
@@ -171,57 +168,3 @@ def test_a_provider_effect_receipt_cannot_create_a_missing_human_approval(instal
     worker.seen = worker.client.session(worker.session_id).sequence
     with installed.refused(worker.session_id, "runtime.approval_required"):
         worker.post("/effects", effect(approval_id=approval_id))
-
-
-# -- credential boundary
-
-
-def test_retained_state_is_encrypted_where_it_lies_and_only_a_worker_may_take_it(installed: Installation) -> None:
-    worker = at_work(installed.client())
-    secret = b"an opaque replay signature " * 1000
-    checkpoint = worker.checkpoint(native=secret, snapshot=secret)
-    blobs = [path.read_bytes() for path in (installed.settings.data_dir / "blobs").rglob("*") if path.is_file()]
-    assert blobs
-    assert all(secret[:40] not in blob for blob in blobs)
-    reader = key(installed, "sessions:read", "checkpoints:read")
-    with reader:
-        with installed.refused(worker.session_id, "auth.scope", 403):
-            material(reader, worker.session_id, checkpoint["checkpoint_id"], "native")
-        assert reader.request("GET", f"{worker.session}/checkpoints").status == 200
-    assert material(worker.client, worker.session_id, checkpoint["checkpoint_id"], "native") == secret
-
-
-def test_retained_state_grants_no_fresh_execution_authority(installed: Installation) -> None:
-    """Who may read all of it, and holds its bytes, has neither the right to claim nor an attempt to report with."""
-    worker = at_work(installed.client())
-    worker.checkpoint(native=b"native")
-    reader = key(installed, "sessions:read", "checkpoints:read")
-    with reader:
-        other = Worker(reader, worker.session_id, worker.run_id).granted(worker.grant)
-        with installed.refused(worker.session_id, "auth.scope", 403):
-            other.claim()
-        with installed.refused(worker.session_id, "auth.scope", 403):
-            other.say("with what it holds")
-        with installed.refused(worker.session_id, "auth.scope", 403):
-            other.conversation()
-    writer = Worker(installed.client(number=1), worker.session_id, worker.run_id).granted(worker.grant)
-    with installed.refused(worker.session_id, "runtime.attempt_fenced"):
-        writer.conversation()
-
-
-def key(installed: Installation, *scopes: str) -> Client:
-    """A client whose key may do this much, once the gateway knows it."""
-    secret = KeyAdministration(installed.settings).create(STANDARD, scopes)[1]
-    client = Client(installed.url, secret, retries=Retries(total_s=30))
-
-    def known() -> bool:
-        try:
-            client.request("GET", "/v1/sessions")
-        except Exception as error:
-            if getattr(error, "status", None) == 401:
-                return False
-            raise
-        return True
-
-    eventually(known, timeout_s=20)
-    return client

@@ -197,7 +197,7 @@ def test_a_report_must_match_the_original_session(installed: Installation) -> No
 
 def test_a_delayed_or_replaced_worker_cannot_publish_into_newer_work(installed: Installation) -> None:
     """One stops renewing, the custodian fails its attempt, another takes over; the first wakes up and tries every name it knows."""
-    first = worker_at(installed.client(), new_session(installed.client())).claim(lease_ms=SHORTEST_LEASE_MS)
+    first = worker_at(installed.client(), new_session(installed.client())).claim(lease_ms=2 * SHORTEST_LEASE_MS)
     first.say("in time")
     eventually(lambda: types_of(installed, first.session_id)[-1] == "attempt.failed", timeout_s=20)
     with installed.refused(first.session_id, FENCED):

@@ -44,14 +44,14 @@ def show_recovery(up: Up, settings: Settings, say: Callable[[str], None]) -> boo
     with Client(up.gateway, up.api_key) as client, DemoProvider() as provider:
         target = open_run(client, plan_for)
         plan = plan_for(target.run_id)
-        last = [step for step in plan.steps if isinstance(step, Act)][-1]
+        act = next(step for step in plan.steps if isinstance(step, Act) and step.action.approval)
         with Desk(client, target.session_id):
 
             def run(name: str, *arguments: str) -> int:
                 return _run(up, settings, provider, target, name, *arguments)
 
-            died = run("one", "--die-at", f"{last.index}:sent")
-            say(f"killed after the provider acted in step {last.index}, and before anybody was told")
+            died = run("one", "--die-at", f"{act.index}:sent")
+            say(f"killed after the provider acted in step {act.index}, and before anybody was told")
             refused = run("two")
             say("so far nobody has shown that this worker can be replaced; the demonstration signs that itself, and trusts itself")
             _vouch(settings)

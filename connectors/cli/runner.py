@@ -47,6 +47,8 @@ def runner(
 
     if (session is None) != (run is None) or (start and run is not None):
         raise typer.BadParameter("--session and --run come together, and not with --start", param_hint="--run")
+    if approve and not start and run is None:
+        raise typer.BadParameter("needs --run or --start: somebody has to know the session", param_hint="--approve")
     options = RunnerOptions(
         transcript=transcript,
         workspace=workspace,

@@ -56,8 +56,6 @@ class GatewayLimits:
     """From the first wait for an upload to its end."""
     conversations_max: int = 64
     """Histories under way to workers at once."""
-    fork_search_max: int = 100_000
-    """Events, the newest, among which a fork's is looked for where its position is not given."""
     stall_s: float = 60.0
     """How long a caller who takes nothing of an answer is waited for."""
     heartbeat_s: float = 10.0

@@ -1,6 +1,7 @@
 """Whoever sits at the other side: answers waits and decides approvals as they come, until told to stop or the session ends.
 
-It reads the session from its beginning, so what was asked while nobody sat there is answered too; what is settled already is passed over.
+It reads the session from its beginning, so what was asked while nobody sat there is answered too; what is settled already is passed
+over. A timer is nobody's to answer: it expires.
 """
 
 import threading
@@ -28,7 +29,7 @@ class Desk:
         """Answers what stands behind `after`; returns how far it has read. Raises what the client raises."""
         for event in self._client.events(self._session_id, after_sequence=after):
             after = event.sequence
-            if event.type == "wait.opened":
+            if event.type == "wait.opened" and event.attributes["kind"] != "timer":
                 self.answered += self._tell(f"waits/{event.attributes['wait_id']}/answer", {"content": {"answer": "go on"}}, event)
             elif event.type == "approval.requested":
                 digest = event.attributes["action_digest"]

@@ -2,7 +2,7 @@
 
     Say     a message as it was recorded, with the tool calls and results that it holds; then its files are written
     Act     an action at a provider, told before it is sent
-    Pause   a wait for a person, before what the person said is taken in
+    Pause   a wait: for a person, before what the person said is taken in; for a time, where the recording slept
 
 The first prompt is what the Run was accepted with. A step is over once what it tells is accepted and what it writes is written.
 """
@@ -48,7 +48,7 @@ class Act(Struct, frozen=True, kw_only=True):
 
 
 class Pause(Struct, frozen=True, kw_only=True):
-    """Told with its step as the reason (`mark`), so that whoever reads the log knows which one it is."""
+    """`kind` is human or timer. Told with its step as the reason (`mark`), so that whoever reads the log knows which one it is."""
 
     index: int
     kind: str = "human"
@@ -148,6 +148,8 @@ class _Cutter:
         yield Say(index=self._index, record=record.index, lines=self._lines(record, source, called), writes=writes_of(source))
         for call_id, name, given in named:
             action = tools.action(call_id, name, given)
+            if tools.waits_for_a_time(name, given):
+                yield Pause(index=self._index, kind="timer")
             if action is not None:
                 digest = f"sha256:{hashlib.sha256(action.text).hexdigest()}"
                 yield Act(index=self._index, call_id=call_id, action=action, digest=digest)

@@ -5,7 +5,8 @@ The recording alone decides, so that every worker of a Run decides alike:
 - Write, Edit and MultiEdit are performed in the workspace;
 - whatever a provider would do (a shell, the web, an agent, an MCP server) is an effect; what changes something that others see
   wants an approval first;
-- a call that asks a person waits for one; everything else (reading, searching, lists) is answered by the recording.
+- a call that asks a person waits for one, and a command that sleeps waits for a time;
+- everything else (reading, searching, lists) is answered by the recording.
 """
 
 import json
@@ -22,6 +23,7 @@ _ASKS_A_PERSON: Final = frozenset({"ExitPlanMode", "AskUserQuestion"})
 _CHANGES_FOR_OTHERS: Final = re.compile(
     r"\b(git\s+(commit|push|merge|rebase|reset|tag|checkout)|gh\s+\w+\s+(create|edit|merge|close)|rm|curl|npm\s+publish|pip\s+install)\b"
 )
+_SLEEPS: Final = re.compile(r"\bsleep\s+[0-9]")
 _MCP_CHANGES: Final = re.compile(r"__(create|update|delete|send|merge)")
 
 
@@ -95,6 +97,11 @@ def wants_approval(name: str, given: Json) -> bool:
 
 def asks_a_person(name: str) -> bool:
     return name in _ASKS_A_PERSON
+
+
+def waits_for_a_time(name: str, given: Json) -> bool:
+    """A command that sleeps before it does something."""
+    return name == "Bash" and _SLEEPS.search(text(given.get("command")) or "") is not None
 
 
 def _replacement(edit: Json) -> Replacement:

@@ -7,6 +7,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +33,8 @@ EXACT: Final = Coordinates(
 """What this worker runs on, and what a journey of it is evidence for."""
 _POLL_S: Final = 0.05
 _CLAIM_POLL_S: Final = 0.1
+_TIMER: Final = timedelta(seconds=1)
+"""However long the recording slept: what is shown is that the wait outlives its worker."""
 _LONGEST_WAIT_MS: Final = 10_000
 
 
@@ -238,7 +241,9 @@ class _Attempt:
 
     def _wait(self, step: Pause) -> None:
         if step.index not in self._progress.waits:
-            body = {"kind": step.kind, "reason": step.mark, "content": {"waits": "for the next word"}}
+            body: dict[str, Any] = {"kind": step.kind, "reason": step.mark, "content": {"step": step.index}}
+            if step.kind == "timer":
+                body["expires_at"] = (datetime.now(UTC) + _TIMER).isoformat()
             self._progress.waits[step.index] = self.held.tell(f"{self.held.path}/waits", body, f"{step.index}/opened")["wait_id"]
             self._crash.reached(Phase.OPENED, step.index)
         while self._progress.next <= step.index:

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from connectors.runner.worker import Options
-from connectors.sources.samples import FOLDER
 from streams.settings import Settings
 from tests.support.roles import Roles, running_roles
 from tests.support.runners import BEFORE_STEPS, Counts, Kill, Scene, Stage, kills_of, reachable, trust_replacement
 
+SAMPLE = Path(__file__).parents[2] / "connectors" / "runner" / "sample.jsonl"
 SEED = 20261130
 RECORDED = ("session_004", "session_032", "session_038")
 """With actions that want an approval, waits for a person, and files."""
@@ -62,7 +62,7 @@ def disturbed(stage: Stage, kills: Callable[[Scene], list[Kill]], arguments: tup
 @pytest.mark.parametrize("continuation", ["native", "log"])
 def test_a_sample_session_survives_kills_at_seeded_boundaries(roles: Roles, tmp_path: Path, continuation: str) -> None:
     """What a clean clone can show without the recordings."""
-    stage = Stage(roles, FOLDER / "berth-pagination.jsonl", STEPS_MAX, tmp_path)
+    stage = Stage(roles, SAMPLE, STEPS_MAX, tmp_path)
     counts = disturbed(stage, lambda scene: sampled(scene, 4), ("--continuation", continuation, "--snapshot-every", "5"))
     print(f"\n{stage.transcript.name} ({continuation}): {counts}")
     assert counts.kills >= 4
@@ -72,9 +72,9 @@ def test_a_sample_session_survives_kills_at_seeded_boundaries(roles: Roles, tmp_
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recorded_session_survives_kills_at_seeded_boundaries(roles: Roles, recordings: Path, tmp_path: Path, name: str) -> None:
     stage = Stage(roles, recordings / "coding_sessions" / f"{name}.jsonl.gz", SAMPLE_STEPS, tmp_path)
-    counts = disturbed(stage, lambda scene: sampled(scene, 4), ("--snapshot-every", "5"))
+    counts = disturbed(stage, lambda scene: sampled(scene, 3), ("--snapshot-every", "5"))
     print(f"\n{name}: {counts}")
-    assert counts.kills >= 4
+    assert counts.kills >= 3
 
 
 @pytest.mark.soak

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import flames, httpload, measures, results, traffic
+from benchmarks import checkpoints, flames, httpload, measures, results, snapshots, traffic, workers
 from benchmarks.bench import Options
 from benchmarks.results import Result
 from benchmarks.serving import content_chars_of
 from streams.log import record
+from streams.session.events import CheckpointAttributes
 from streams.session.ids import derive_event_id, is_id
 
 FIRST = [
@@ -88,6 +89,8 @@ def test_what_is_chosen_brings_what_it_is_compared_with() -> None:
     assert measures.chosen([]) == list(measures.MEASURES)
     assert measures.chosen(["append"]) == ["limits", "append"]
     assert measures.chosen(["reads"]) == ["reads"]
+    assert measures.chosen(["claims", "checkpoints", "snapshots"]) == ["claims", "checkpoints", "snapshots"]
+    assert measures.chosen(["history"]) == ["limits", "history"]
     assert measures.chosen(["batch", "restore"]) == ["limits", "authority", "restore", "batch"]
     with pytest.raises(KeyError):
         measures.chosen(["appends"])
@@ -150,6 +153,52 @@ def test_requests_are_whole_and_each_has_a_key_of_its_own() -> None:
         assert head.startswith(b"POST /v1/sessions/sess_00000000000000000000000000000000/events HTTP/1.1\r\n")
         assert _header(request, "content-length") == str(len(body))
         assert [json.loads(line)["type"] for line in body.splitlines()] == ["message.appended"] * 3
+
+
+def test_what_is_asked_comes_in_turn_each_with_its_report_and_only_changes_with_a_key() -> None:
+    asks = [httpload.Ask(path="/v1/a", body="{}", report="run_1;1;task_1;4"), httpload.Ask(path="/v1/b")]
+    make = httpload._maker(httpload.Task(kind="ask", host="127.0.0.1", port=1, key="sks_x", connections=1, asks=asks, requests=3))
+    change, read, again = make(), make(), make()
+    assert change.startswith(b"POST /v1/a HTTP/1.1\r\n")
+    assert change.endswith(b"\r\n\r\n{}")
+    assert _header(change, "session-streams-report") == "run_1;1;task_1;4"
+    assert _header(change, "idempotency-key") != _header(again, "idempotency-key")
+    assert read.startswith(b"GET /v1/b HTTP/1.1\r\n")
+    assert b"Idempotency-Key" not in read
+    assert _header(read, "authorization") == "Bearer sks_x"
+
+
+def _grant(run_id: str, generation: int = 1) -> str:
+    told = {"session_id": "sess_1", "run_id": run_id, "generation": generation, "native_task_id": "task_1", "run_sequence": 3}
+    return json.dumps(told)
+
+
+def test_grants_are_told_with_what_a_report_needs() -> None:
+    first, second = workers.held([_grant("run_1"), _grant("run_2")])
+    assert (first.report, second.run_id) == ("run_1;1;task_1;3", "run_2")
+
+
+@pytest.mark.parametrize("answers", [[_grant("run_1"), _grant("run_1")], [_grant("run_1", 2)]])
+def test_a_run_that_is_granted_twice_ends_the_measurement(answers: list[str]) -> None:
+    with pytest.raises(AssertionError, match="more than once"):
+        workers.held(answers)
+
+
+def test_a_command_that_fills_the_listing_holds_a_hundred_checkpoints_of_one_attempt() -> None:
+    held = workers.Held(f"sess_{'1' * 32}", f"run_{'2' * 32}", 1, f"task_{'3' * 32}", 2)
+    made = checkpoints._command(held, traffic.WORKSPACE, f"key_{'4' * 32}", f"evt_{'5' * 32}", "6" * 64)
+    command = record.decode_command(record.encode_command(made))
+    assert command.report is not None
+    assert (command.report.run_id, command.report.expected_run_sequence) == (held.run_id, 2)
+    attributes = [draft.attributes for draft in command.drafts]
+    assert len({each.checkpoint_id for each in attributes if isinstance(each, CheckpointAttributes)}) == 100
+
+
+def test_the_copy_beside_snapshots_leaves_nothing_but_its_source(tmp_path: Path) -> None:
+    source = tmp_path / "snapshot"
+    source.write_bytes(bytes(3 * 1024 * 1024 + 1))
+    assert all(seconds > 0 for seconds in snapshots._copied(source))
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def _header(request: bytes, name: str) -> str:

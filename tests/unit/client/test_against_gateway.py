@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import session_streams
+from connectors.gateway.limits import GatewayLimits
 from session_streams import AsyncClient, Client, Conflict, NotFound, Retries, TooLarge
 from streams.errors import NotOwner
 from tests.support.gateway import World, message, world
@@ -14,7 +15,8 @@ from tests.support.gateway import World, message, world
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("gateway"), request_timeout_s=0.5) as each:
+    limits = GatewayLimits(threads=4, heartbeat_s=0.2, body_bytes_max=1_000_000)
+    with world(tmp_path_factory.mktemp("gateway"), limits=limits, request_timeout_s=0.5) as each:
         yield each
 
 
@@ -58,7 +60,7 @@ def test_refusals_are_exceptions_with_their_facts(client: Client) -> None:
     with pytest.raises(NotFound):
         client.session("sess_" + "0" * 32)
     with pytest.raises(TooLarge):
-        client.append(session.session_id, message("x" * 12_000_000))
+        client.append(session.session_id, message("x" * 1_000_000))
 
 
 def test_a_follower_resumes_where_a_broken_stream_ended(client: Client, made: World) -> None:

@@ -37,7 +37,7 @@ def test_the_same_transcript_and_run_give_the_same_plan(plan: Plan) -> None:
 
 def test_the_first_prompt_is_what_the_run_is_accepted_with_and_later_ones_are_waited_for(plan: Plan) -> None:
     assert msgspec.json.decode(plan.prompt)["message"]["content"].startswith("Write the notice")
-    assert kinds(plan) == "ssssasssspssassss"
+    assert kinds(plan) == "ssssasssspssasssspass"
 
 
 def test_a_step_carries_a_record_as_it_was_written_with_its_calls_and_results(plan: Plan) -> None:
@@ -52,8 +52,12 @@ def test_a_step_carries_a_record_as_it_was_written_with_its_calls_and_results(pl
     assert result["attributes"]["call_id"] == called["attributes"]["call_id"]
 
 
+def test_a_command_that_sleeps_waits_for_a_time_and_a_prompt_for_a_person(plan: Plan) -> None:
+    assert [(step.index, step.kind) for step in plan.steps if isinstance(step, Pause)] == [(9, "human"), (17, "timer")]
+
+
 def test_only_what_others_see_wants_an_approval(plan: Plan) -> None:
-    assert [(step.index, step.action.approval) for step in plan.steps if isinstance(step, Act)] == [(4, False), (12, True)]
+    assert [(step.index, step.action.approval) for step in plan.steps if isinstance(step, Act)] == [(4, False), (12, True), (18, False)]
 
 
 def test_a_cut_plan_is_the_beginning_of_the_whole_one_and_another_transcript_to_a_run(plan: Plan) -> None:

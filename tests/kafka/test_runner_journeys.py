@@ -17,6 +17,7 @@ from connectors.runner.crash import Phase
 from connectors.runner.plan import Act
 from connectors.runner.worker import EXACT, Options
 from connectors.sources.samples import FOLDER
+from connectors.support.journeys import Observed
 from session_streams import Conflict
 from tests.support.journeys import Journey, journey_of
 from tests.support.roles import Roles, installation
@@ -67,6 +68,12 @@ def act_of(scene: Scene) -> Act:
     return next(step for step in scene.plan.steps if isinstance(step, Act))
 
 
+def seen(observed: Observed, scene: Scene) -> None:
+    """Where it can be looked up."""
+    session = scene.client.session(scene.target.session_id)
+    observed.session_id, observed.position = session.session_id, session.position
+
+
 def died(scene: Scene, number: int, kill: Kill, *arguments: str) -> None:
     process = scene.start(number, kill, arguments)
     assert process.wait() == -signal.SIGKILL, process.text()
@@ -89,7 +96,7 @@ def test_an_attempt_that_never_was_ready_is_replaced_freely_and_its_checkpoint_r
         check_log(scene.events())
         consumed = [event for event in scene.events() if event["type"] == "checkpoint.consumed"]
         assert [event["attempt_generation"] for event in consumed] == [2]
-        observed.session_id = scene.target.session_id
+        seen(observed, scene)
 
 
 def test_without_a_checkpoint_the_conversation_is_rebuilt_from_the_log_and_it_says_so(stage: Stage, journey: Journey) -> None:
@@ -98,7 +105,7 @@ def test_without_a_checkpoint_the_conversation_is_rebuilt_from_the_log_and_it_sa
         begun = completed(scene, 1)
         assert (begun["mode"], begun["reason"], begun["native"]) == ("event_log_rebuild", "no_checkpoint", False)
         assert begun["history"] == 1, "the prompt, which is all that was said"
-        observed.session_id = scene.target.session_id
+        seen(observed, scene)
 
 
 def test_native_state_comes_back_with_the_checkpoint_and_only_what_lies_behind_it_is_read(
@@ -110,7 +117,7 @@ def test_native_state_comes_back_with_the_checkpoint_and_only_what_lies_behind_i
         assert (begun["mode"], begun["native"], begun["files"]) == ("checkpoint_restore", True, "checkpoint")
         assert begun["steps"] == 13
         assert begun["history"] == 3, "steps 10, 11 and 12"
-        observed.session_id = scene.target.session_id
+        seen(observed, scene)
 
 
 def test_a_ready_attempt_is_replaced_on_evidence_and_the_run_goes_on_as_if_nothing_had_been(
@@ -122,7 +129,7 @@ def test_a_ready_attempt_is_replaced_on_evidence_and_the_run_goes_on_as_if_nothi
         scene.judge(undisturbed, last)
         assert scene.counts.replaced == 3
         assert settlements(scene.events()) == {"provider_lookup": 1}
-        observed.session_id = scene.target.session_id
+        seen(observed, scene)
 
 
 def test_without_a_trusted_statement_a_ready_attempt_is_not_replaced_and_everything_missing_is_named(stage: Stage) -> None:

@@ -40,7 +40,8 @@ from streams.session.outcomes import Recovery
 
 _RUN: Final = "/v1/sessions/{session_id}/runs/{run_id}"
 _FEW: Final = 8
-"""Of the oldest claimable Runs that a claim by lane asks for, beside those that it was refused."""
+"""Of the oldest claimable Runs that a claim by lane asks for, beside those that it was refused, for each such claim that is under way
+here: among so many they seldom try the same one, and only the first of those would be granted it."""
 _MANY: Final = 100
 _PAUSE_S: Final = 0.1
 """Before the tables are asked again where nothing that they told was granted."""
@@ -213,7 +214,7 @@ class _Search:
 
     async def found(self, wait_ms: int) -> Sequence[RunRow]:
         principal, gateway = self._call.principal, self._gateway
-        limit = min(_FEW + len(self._passed), _MANY)
+        limit = min(_FEW * max(1, gateway.claims.taken) + len(self._passed), _MANY)
         return await gateway.owners.claimable(
             principal.workspace_id, self._body.lanes, subject_id=principal.subject_id, limit=limit, wait_ms=wait_ms,
             wait_s=gateway.limits.position_wait_s,

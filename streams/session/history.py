@@ -11,11 +11,11 @@ subject, the session's, so that positions by subject are those of all content. (
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import date
 from typing import Final
 
 from msgspec import structs
 
+from streams.session.days import FIRST_DAY, LAST_DAY, day_of, written
 from streams.session.events import OMITTED, SEALED, Content
 from streams.session.items import HEADER, HISTORY, Changes, HistoryState, LineageState, SessionState
 from streams.session.outcomes import Unavailable
@@ -26,8 +26,6 @@ CONTENT_OMITTED: Final = "content.omitted"
 
 _OMITTED: Final = "omitted"
 _ERASED: Final = "erased"
-_US_PER_DAY: Final = 24 * 3600 * 1_000_000
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 Span = tuple[int, int]
 """First and last position."""
@@ -89,7 +87,7 @@ def _spans(header: SessionState, history: HistoryState) -> dict[str, Span]:
 def unreadable(header: SessionState, history: HistoryState, now: int, *, after: int = 0, through: int | None = None) -> list[Unavailable]:
     """Of the session's own positions above `after`, up to `through`. `now` in microseconds since the epoch."""
     last = header.sequence if through is None else through
-    today = _day_of(now)
+    today = _today(now)
     found = []
     for place, (first, end) in _spans(header, history).items():
         low, high = max(first, after + 1), min(end, last)
@@ -109,7 +107,7 @@ def unreadable_ancestors(lineage: LineageState | None, now: int) -> list[Unavail
     """Of what a fork has from its ancestors, the oldest first."""
     if lineage is None:
         return []
-    today = _day_of(now)
+    today = _today(now)
     found = []
     for session_id, spans in _inherited(lineage.inherited):
         for place, (first, last) in sorted(spans.items(), key=lambda item: item[1]):
@@ -157,9 +155,9 @@ def _reason(place: str, today: str) -> str | None:
     return CONTENT_EXPIRED if place < today else None
 
 
-def _day_of(now: int) -> str:
-    """The UTC day, YYYY-MM-DD, so that days compare as text does."""
-    return date.fromordinal(min(max(_EPOCH_DAY + now // _US_PER_DAY, 1), date.max.toordinal())).isoformat()
+def _today(now: int) -> str:
+    """The nearest day that can be written."""
+    return written(min(max(day_of(now), FIRST_DAY), LAST_DAY))
 
 
 def worded(ranges: list[Unavailable]) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ Everything lives in an overlay that is dropped whole when the command is refused
 """
 
 from collections.abc import Callable, Sequence
-from datetime import date
 from functools import lru_cache
 from typing import Final
 
@@ -13,6 +12,7 @@ from msgspec import Struct, structs
 
 from streams.session import history
 from streams.session.commands import Command, Kind
+from streams.session.days import FIRST_DAY, LAST_DAY, US_PER_DAY, day_of, written
 from streams.session.events import NONE, Attributes, Draft, Link
 from streams.session.folds import FOLDS
 from streams.session.ids import EventId, event_ids
@@ -34,8 +34,6 @@ from streams.session.outcomes import Grant, Recovery
 
 AUTHORITY: Final = -1
 """Origin of a draft that the authority made or completed."""
-_US_PER_DAY: Final = 24 * 3600 * 1_000_000
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
 class Decision(Struct, frozen=True, gc=False, kw_only=True):
@@ -189,10 +187,10 @@ class Work:
         """The expiry days that content accepted now may name: they end no sooner than the content expires, and no more
         than two days (and a minute, for clocks that differ) after it."""
         if self._days is None:
-            expires_at = self.accepted_at + window_days * _US_PER_DAY
-            first = _EPOCH_DAY + (expires_at - 1) // _US_PER_DAY
+            expires_at = self.accepted_at + window_days * US_PER_DAY
+            first = day_of(expires_at - 1)
             # A gateway whose clock is a minute ahead has seen midnight first.
-            last = _EPOCH_DAY + (expires_at + 60_000_000) // _US_PER_DAY + 1
+            last = day_of(expires_at + 60_000_000) + 1
             self._days = _days(first, last)
         return self._days
 
@@ -248,4 +246,4 @@ class Work:
 @lru_cache(maxsize=64)
 def _days(first: int, last: int) -> frozenset[str]:
     """From ordinal to ordinal. Commands of one day ask for the same few."""
-    return frozenset(date.fromordinal(day).isoformat() for day in range(first, last + 1) if 1 <= day <= date.max.toordinal())
+    return frozenset(written(day) for day in range(max(first, FIRST_DAY), min(last, LAST_DAY) + 1))

@@ -63,7 +63,7 @@ class Settings:
     """Of typed state of sessions that an authority keeps in memory, beside its store's caches."""
     content_window_days: int = 365
     """Pinned to a session at creation where the workspace has no policy of its own."""
-    checkpoint_window_s: int = 2_592_000
+    checkpoint_window_s: int = 30 * 24 * 3600
     """How long a checkpoint of a session may restore something, 30 days at most; pinned as well. A workspace's policy may only
     shorten it."""
     support_dir: str = ""

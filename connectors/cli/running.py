@@ -21,7 +21,7 @@ from session_streams import Client
 from streams.errors import Misconfigured
 
 _EXIT: Final = {
-    End.COMPLETED: OK, End.FENCED: FENCED, End.INDETERMINATE: INDETERMINATE, End.UNREPLACEABLE: REFUSED, End.OTHER: REFUSED,
+    End.COMPLETED: OK, End.OVER: OK, End.FENCED: FENCED, End.INDETERMINATE: INDETERMINATE, End.UNREPLACEABLE: REFUSED, End.OTHER: REFUSED,
     End.NOTHING: UNAVAILABLE,
 }  # fmt: skip
 
@@ -88,7 +88,8 @@ def in_words(what: str, told: dict[str, Any]) -> str:
             return f"generation {told['generation']}: {told['mode']}{_in_brackets(told['reason'])}"
         case "begun":
             native = "native state" if told["native"] else "no native state"
-            return f"  begins at step {told['steps']}; files: {told['files']}, {native}, {told['history']} events of the conversation read"
+            files = f"{told['files']}{_in_brackets(told['unusable'])}"
+            return f"  begins at step {told['steps']}; files: {files}, {native}, {told['history']} events of the conversation read"
         case "checkpoint":
             return f"  checkpoint after step {told['step']}, through {told['through_sequence']}"
         case "acted":

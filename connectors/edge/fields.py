@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from streams.session.events import FAMILIES, TYPES
-from streams.session.folds import LONGEST_CHECKPOINT_WINDOW_S
 from streams.session.ids import PREFIXES
+from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S, LONGEST_LEASE_MS, LONGEST_WINDOW_DAYS, SHORTEST_LEASE_MS
 from streams.session.vocabulary import NAME_PATTERN, RELATIONS
 
 INT64_MAX = 2**63 - 1
@@ -101,9 +101,9 @@ PATH_PARAMETERS: dict[str, tuple[str, Any]] = {
 
 Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 Generation = Annotated[int, Meta(ge=1, le=INT64_MAX)]
-Days = Annotated[int, Meta(ge=1, le=36_500)]
+Days = Annotated[int, Meta(ge=1, le=LONGEST_WINDOW_DAYS)]
 CheckpointWindow = Annotated[int, Meta(ge=1, le=LONGEST_CHECKPOINT_WINDOW_S, description="Seconds")]
-LeaseMs = Annotated[int, Meta(ge=1_000, le=3_600_000, description="Milliseconds")]
+LeaseMs = Annotated[int, Meta(ge=SHORTEST_LEASE_MS, le=LONGEST_LEASE_MS, description="Milliseconds")]
 Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339 with an offset; kept to the microsecond")]
 Name = Annotated[
     str,

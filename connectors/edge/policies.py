@@ -18,12 +18,12 @@ from streams.errors import BrokerUnavailable, Invalid, Misconfigured, Retriable
 from streams.log.follower import CompactedFollower
 from streams.log.rows import put_row
 from streams.log.topics import Topics
-from streams.session.folds import LONGEST_CHECKPOINT_WINDOW_S
 from streams.session.ids import is_id
-from streams.session.rules.sessions import LONGEST_WINDOW_DAYS
+from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S, LONGEST_WINDOW_DAYS
+from streams.session.words import STANDARD, ZDR
 from streams.settings import Settings
 
-MODES: Final = ("standard", "zdr")
+MODES: Final = (STANDARD, ZDR)
 _LIMITS: Final = {"content_window_days": LONGEST_WINDOW_DAYS, "checkpoint_window_s": LONGEST_CHECKPOINT_WINDOW_S}
 _SUBJECT: Final = "workspace-config"
 _KIND: Final = "policy"
@@ -56,7 +56,7 @@ def of_installation(settings: Settings) -> WorkspacePolicy:
     try:
         return checked(
             WorkspacePolicy(
-                mode="standard", content_window_days=settings.content_window_days, checkpoint_window_s=settings.checkpoint_window_s
+                mode=STANDARD, content_window_days=settings.content_window_days, checkpoint_window_s=settings.checkpoint_window_s
             )
         )
     except Invalid as error:

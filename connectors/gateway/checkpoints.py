@@ -5,9 +5,8 @@ a reference, which is content and sealed as such. Listings are free of secrets: 
 """
 
 import json
-from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent, SessionFacts
@@ -23,11 +22,9 @@ from streams.errors import Invalid, NotFound
 from streams.projections.checkpoints import CheckpointRow
 from streams.sealed_blobs import Place, Uploaded
 from streams.session.events import CheckpointAttributes
-from streams.session.folds import LONGEST_CHECKPOINT_WINDOW_S, ZDR
-from streams.session.recovery import NO_SNAPSHOT
-from streams.session.rules.checkpoints import NATIVE_BYTES_MAX, STORED
+from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S, NATIVE_BYTES_MAX
+from streams.session.words import NATIVE, NO_SNAPSHOT, REBUILD, REFERENCED, STORED, ZDR
 
-REFERENCED = "referenced"
 _PATH = "/v1/sessions/{session_id}/checkpoints"
 
 
@@ -72,7 +69,8 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateCheckpoint) ->
     assert report is not None, "the route requires it"
 
     def event(naming: Naming) -> NewEvent:
-        attributes = CheckpointAttributes(
+        attributes = structs.replace(
+            material,
             checkpoint_id=naming.of("ckpt"),
             through_sequence=body.through_sequence,
             through_event_id=through.event_id,
@@ -80,8 +78,7 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateCheckpoint) ->
             harness=body.harness,
             harness_revision=body.harness_revision,
             environment_revision=body.environment_revision,
-            continuation_kind="native" if isinstance(body.continuation, bodies.NativeContinuation) else "event_log_rebuild",
-            **material,
+            continuation_kind=NATIVE if isinstance(body.continuation, bodies.NativeContinuation) else REBUILD,
         )
         return NewEvent(type="checkpoint.created", run_id=report.run_id, attributes=attributes, content=content)
 
@@ -92,37 +89,36 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateCheckpoint) ->
         CheckpointCreated,
         checkpoint_id=done.naming.of("ckpt"),
         expires_at=f.when(done.outcome.decided_at + window_s * 1_000_000),
-        retained=material["snapshot_kind"] != NO_SNAPSHOT,
+        retained=material.snapshot_kind != NO_SNAPSHOT,
     )
 
 
-async def _material(gateway: Gateway, facts: SessionFacts, body: bodies.CreateCheckpoint) -> tuple[dict[str, Any], bytes | None]:
-    """The attributes that tell of what is retained, and the content. Raises `Invalid`."""
+async def _material(gateway: Gateway, facts: SessionFacts, body: bodies.CreateCheckpoint) -> tuple[CheckpointAttributes, bytes | None]:
+    """What tells of what is retained, in attributes and in content. Raises `Invalid`."""
     snapshot = body.snapshot
     if snapshot is not None and (snapshot.upload_id is None) == (snapshot.provider is None and snapshot.reference is None):
         raise Invalid("snapshot: either upload_id, or provider and reference - at `$.snapshot`")
     if snapshot is not None and (snapshot.provider is None) != (snapshot.reference is None):
         raise Invalid("snapshot: provider and reference come together - at `$.snapshot`")
     if facts.policy_mode == ZDR:
-        return {"snapshot_kind": NO_SNAPSHOT}, None
+        return CheckpointAttributes(snapshot_kind=NO_SNAPSHOT), None
     if snapshot is None:
         raise Invalid("snapshot: required, since this session retains one - at `$.snapshot`")
-    attributes: dict[str, Any] = {}
     content = None
     if snapshot.upload_id is not None:
         stored = await _uploaded(gateway, facts, snapshot.upload_id, "$.snapshot.upload_id")
-        attributes |= {
-            "snapshot_kind": STORED, "snapshot_id": stored.upload_id, "snapshot_bytes": stored.bytes, "snapshot_digest": stored.digest,
-        }  # fmt: skip
+        told = CheckpointAttributes(
+            snapshot_kind=STORED, snapshot_id=stored.upload_id, snapshot_bytes=stored.bytes, snapshot_digest=stored.digest
+        )
     else:
-        attributes["snapshot_kind"] = REFERENCED
+        told = CheckpointAttributes(snapshot_kind=REFERENCED)
         content = json.dumps({"provider": snapshot.provider, "reference": snapshot.reference}, ensure_ascii=False).encode()
     if isinstance(body.continuation, bodies.NativeContinuation):
         native = await _uploaded(gateway, facts, body.continuation.upload_id, "$.continuation.upload_id")
         if native.bytes > NATIVE_BYTES_MAX:
             raise Invalid(f"continuation: native material has at most {NATIVE_BYTES_MAX} bytes - at `$.continuation.upload_id`")
-        attributes |= {"native_id": native.upload_id, "native_bytes": native.bytes, "native_digest": native.digest}
-    return attributes, content
+        told = structs.replace(told, native_id=native.upload_id, native_bytes=native.bytes, native_digest=native.digest)
+    return told, content
 
 
 async def _uploaded(gateway: Gateway, facts: SessionFacts, upload_id: str, place: str) -> Uploaded:

@@ -17,17 +17,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from connectors.edge import fields as f
 from connectors.edge.compose import Incoming, Naming, NewEvent
 from connectors.gateway import bodies
 from connectors.gateway.answers import Answer
-from connectors.gateway.answers import Sequence as Position
 from connectors.gateway.call import Call, Disconnected
 from connectors.gateway.changes import Done
+from connectors.gateway.recovery_views import Claimed, claimed
 from connectors.gateway.route import Route
-from connectors.gateway.runs import AttemptGranted, granted_fields
 from connectors.gateway.service import Gateway, Refused
 from connectors.gateway.streaming import gone
 from connectors.support.statement import ExactTuple
@@ -36,7 +34,6 @@ from streams.projections.runs import RunRow
 from streams.session import refusals
 from streams.session.commands import Kind
 from streams.session.events import AttemptAttributes
-from streams.session.outcomes import Recovery
 
 _RUN: Final = "/v1/sessions/{session_id}/runs/{run_id}"
 _FEW: Final = 8
@@ -53,78 +50,6 @@ _TAKEN: Final = frozenset(
     }
 )  # fmt: skip
 """Refusals of one Run that say nothing against the next."""
-
-
-class RunInputs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the Run was accepted with. The content of its event at `accepted_sequence` is what was asked."""
-
-    turn_id: f.TurnId | None
-    thread_id: f.ThreadId | None
-    lane: f.Name | None
-    harness: f.Name | None
-    harness_revision: f.Name | None
-    environment_revision: f.Name | None
-    accepted_sequence: Position
-
-
-class PinnedContext(Struct, frozen=True, forbid_unknown_fields=True):
-    """A recovery selects no newer context than this."""
-
-    pin_kind: str
-    revision: str | None
-    digest: str | None
-
-
-class UnavailableRange(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Between these positions content cannot be read. `session_id` names the ancestor whose they are; not given: the session's."""
-
-    first_sequence: Position
-    last_sequence: Position
-    reason: str
-    session_id: f.SessionId | None = None
-
-
-class Restores(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Each on its own: none of it stands for another. Nobody restores live processes. Null: not established here."""
-
-    history: bool | None
-    files: bool
-    native_continuation: bool
-    live_processes: bool = False
-
-
-class RecoveryView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """From what the worker goes on. `checkpoint_session_id`: of the session whose position `through_sequence` is."""
-
-    mode: str
-    reason: str | None
-    checkpoint_id: f.CheckpointId | None
-    checkpoint_session_id: f.SessionId | None
-    through_sequence: Position
-    through_event_id: f.EventId | None
-    complete: bool
-    unavailable: list[UnavailableRange]
-    restores: Restores
-
-
-class OpenEffectView(Struct, frozen=True, forbid_unknown_fields=True):
-    """Dispatched, or indeterminate, and without a settlement."""
-
-    effect_id: f.EffectId
-    status: str
-    action_digest: f.Digest
-    request_digest: f.Digest
-
-
-class Claimed(AttemptGranted, kw_only=True, forbid_unknown_fields=True):
-    """A grant with all that a worker goes on from. `frontier_sequence` is the session's committed position with the grant."""
-
-    run: RunInputs
-    pinned_context: list[PinnedContext]
-    recovery: RecoveryView
-    frontier_sequence: Position
-    open_waits: list[f.WaitId]
-    open_effects: list[OpenEffectView]
 
 
 async def claim(gateway: Gateway, call: Call, body: bodies.ClaimRun) -> Answer:
@@ -274,48 +199,6 @@ def _started(run_id: str, body: bodies.ClaimRun, digest: str) -> NewEvent:
         environment_revision=body.environment_revision,
     )
     return NewEvent(type="attempt.started", run_id=run_id, attributes=attributes)
-
-
-def claimed(done: Done) -> Answer:
-    """Raises RuntimeError for a grant that tells of no recovery: the authority tells it with every claim."""
-    grant = done.outcome.grant
-    if grant is None or grant.recovery is None:
-        raise RuntimeError(f"{done.outcome.command_id}: claimed without a recovery")
-    found, inputs = grant.recovery, grant.recovery.inputs
-    return done.told(
-        200,
-        Claimed,
-        **granted_fields(grant),
-        run=RunInputs(**structs.asdict(inputs)),
-        pinned_context=[_pinned(pin) for pin in found.pins],
-        recovery=_recovery(found),
-        frontier_sequence=found.frontier_sequence,
-        open_waits=list(found.open_waits),
-        open_effects=[OpenEffectView(*structs.astuple(each)) for each in found.open_effects],
-    )
-
-
-def _recovery(found: Recovery) -> RecoveryView:
-    return RecoveryView(
-        mode=found.mode,
-        reason=found.reason,
-        checkpoint_id=found.checkpoint_id,
-        checkpoint_session_id=found.checkpoint_session_id,
-        through_sequence=found.through_sequence,
-        through_event_id=found.through_event_id,
-        complete=found.complete,
-        unavailable=[
-            UnavailableRange(first_sequence=each.first, last_sequence=each.last, reason=each.reason, session_id=each.session_id)
-            for each in found.unavailable
-        ],
-        restores=Restores(history=found.history, files=found.files, native_continuation=found.native_continuation),
-    )
-
-
-def _pinned(text: str) -> PinnedContext:
-    """As `streams.session.folds.pin` writes it."""
-    kind, revision, digest = text.split(" ")
-    return PinnedContext(kind, None if revision == "-" else revision, None if digest == "-" else digest)
 
 
 _REFUSALS: Final = (

@@ -38,6 +38,9 @@ from streams.log.record import decode_event
 from streams.query.pages import EventsPage, Gap
 from streams.session import refusals
 from streams.session.events import NONE, OMITTED, KeyReference
+from streams.session.history import worded
+from streams.session.outcomes import Unavailable
+from streams.session.words import CONTENT_OMITTED
 
 _PAGE: Final = 200
 _PAGE_BYTES: Final = 1024 * 1024
@@ -45,7 +48,6 @@ _PIECE_BYTES: Final = 256 * 1024
 _PAUSE_S: Final = 0.25
 _NAMED_MAX: Final = 100
 """Ranges that a refusal names."""
-_OMITTED_CODE: Final = "content.omitted"
 _FLAT: Final = bytes.maketrans(b"\r\n", b"  ")
 """Line ends within JSON are white space between its tokens."""
 _log = structlog.get_logger(__name__)
@@ -177,7 +179,7 @@ class ConversationStream:
             found = await self._gateway.in_thread(partial(_closed, self._gateway, session_id, page))
             lacking = _merged([*lacking, *found])
         if lacking:
-            missing = tuple([_worded(each, self._session_id) for each in lacking[:_NAMED_MAX]])
+            missing = worded([_unavailable(each, self._session_id) for each in lacking[:_NAMED_MAX]])
             raise Lacking(f"first unavailable: {missing[0]}", code=refusals.HISTORY_UNAVAILABLE, missing=missing)
 
 
@@ -233,7 +235,7 @@ def _closed(gateway: Gateway, session_id: str, page: EventsPage) -> list[GapLine
         content = event.content
         if content.state == NONE:
             continue
-        code = _OMITTED_CODE if content.state == OMITTED else None if content.key_reference is None else codes.get(content.key_reference)
+        code = CONTENT_OMITTED if content.state == OMITTED else None if content.key_reference is None else codes.get(content.key_reference)
         if code is not None:
             found.append(GapLine(session_id, event.sequence, event.sequence, code))
     return sorted(found, key=lambda each: each.first_sequence)
@@ -251,9 +253,8 @@ def _merged(gaps: list[GapLine]) -> list[GapLine]:
     return found
 
 
-def _worded(gap: GapLine, session_id: str) -> str:
-    """As `streams.session.history.worded`."""
-    return f"{'' if gap.session_id == session_id else f'{gap.session_id} '}{gap.first_sequence}-{gap.last_sequence} {gap.reason}"
+def _unavailable(gap: GapLine, session_id: str) -> Unavailable:
+    return Unavailable(gap.first_sequence, gap.last_sequence, gap.reason, None if gap.session_id == session_id else gap.session_id)
 
 
 ROUTES = (

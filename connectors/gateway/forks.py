@@ -19,14 +19,14 @@ from connectors.gateway.boundaries import event_at, outside
 from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one
 from connectors.gateway.checkpoints import checkpoint_of
-from connectors.gateway.claims import Restores
+from connectors.gateway.recovery_views import Restores
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
 from streams.errors import Invalid, NotFound, ProjectionBehind
 from streams.projections.checkpoints import CheckpointRow
 from streams.session.commands import Kind
 from streams.session.events import Event, SessionAttributes
-from streams.session.recovery import NATIVE, NO_SNAPSHOT
+from streams.session.words import NATIVE, NO_SNAPSHOT
 
 _FIRST_PAUSE_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.2

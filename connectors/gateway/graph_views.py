@@ -9,9 +9,10 @@ from msgspec import Struct
 from connectors.edge import fields as f
 from connectors.gateway.answers import Sequence
 from connectors.gateway.views import ContentGap, gap_of
-from streams.custody.sealing import OMITTED_CODE, Sealer
+from streams.custody.sealing import Sealer
 from streams.graph.items import Edge, Gap, Graph, Node, NodeContent
 from streams.session.events import OMITTED, KeyReference
+from streams.session.words import CONTENT_OMITTED
 
 
 class ContentView(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -147,7 +148,7 @@ def _node(node: Node, session_id: str, closed: dict[KeyReference, str]) -> NodeV
 def _content(content: NodeContent | None, session_id: str, closed: dict[KeyReference, str]) -> ContentView | None:
     if content is None:
         return None
-    code = OMITTED_CODE if content.state == OMITTED else closed.get(_reference(session_id, content))
+    code = CONTENT_OMITTED if content.state == OMITTED else closed.get(_reference(session_id, content))
     return ContentView(state=content.state, digest=content.digest, gap=None if code is None else gap_of(code))
 
 

@@ -15,7 +15,7 @@ from streams.log.record import decode_event
 from streams.projections.sessions import SessionRow
 from streams.query.pages import EventsPage, Gap
 from streams.query.queries import MISSING
-from streams.session.rules.forks import DEEPEST
+from streams.session.limits import ANCESTORS_MAX
 
 _PLACE: Final = re.compile(r"(sess_[0-9a-f]{32}):(0|[1-9][0-9]{0,17})")
 
@@ -31,8 +31,8 @@ async def lineage_of(gateway: Gateway, call: Call, row: SessionRow) -> list[Stre
     """Ends with the session itself. Raises what the owners raise: an ancestor is seen by whoever sees its fork."""
     principal, found = call.principal, [Stretch(row.session_id, None)]
     while row.lineage is not None:
-        if len(found) > DEEPEST:
-            raise StreamsError(f"{found[-1].session_id} has more than {DEEPEST} ancestors")
+        if len(found) > ANCESTORS_MAX:
+            raise StreamsError(f"{found[-1].session_id} has more than {ANCESTORS_MAX} ancestors")
         source_id = row.lineage.source_session_id
         found.insert(0, Stretch(source_id, row.lineage.through_sequence))
         row = await gateway.owners.session(

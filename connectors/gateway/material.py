@@ -17,7 +17,7 @@ from connectors.gateway.answers import JSON, Answer
 from connectors.gateway.asgi import Send
 from connectors.gateway.boundaries import event_at
 from connectors.gateway.call import Call
-from connectors.gateway.checkpoints import REFERENCED, checkpoint_of
+from connectors.gateway.checkpoints import checkpoint_of
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
 from connectors.gateway.snapshots import OCTETS
@@ -26,9 +26,9 @@ from streams.errors import ContentUnavailable, NotFound, StreamsError
 from streams.projections.checkpoints import CheckpointRow
 from streams.sealed_blobs import Download, Place
 from streams.session import refusals
-from streams.session.recovery import NO_SNAPSHOT
+from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED, NO_SNAPSHOT, REFERENCED
 
-_GONE: Final = frozenset({"content.expired", "content.erased"})
+_GONE: Final = frozenset({CONTENT_EXPIRED, CONTENT_ERASED})
 _log = structlog.get_logger(__name__)
 
 

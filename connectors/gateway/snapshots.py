@@ -23,7 +23,7 @@ from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
 from streams.errors import Invalid
 from streams.sealed_blobs import Place
-from streams.session.folds import ZDR
+from streams.session.words import ZDR
 
 OCTETS: Final = "application/octet-stream"
 _SHA_256: Final = re.compile(r"(?:^|,)\s*sha-256\s*=\s*:([A-Za-z0-9+/]+=*):\s*(?:,|$)")

@@ -69,9 +69,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     digest: str
     steps: tuple[Step, ...]
 
-    def act(self, digest: str) -> Act | None:
-        return next((step for step in self.steps if isinstance(step, Act) and step.digest == digest), None)
-
 
 class NoTranscript(Exception):
     """The file holds no prompt of a person, or is no transcript at all."""

@@ -20,7 +20,7 @@ from connectors.runner.progress import Progress
 from connectors.runner.service import Held
 from connectors.runner.tools import FileWrite
 from connectors.runner.workspace import Kept, SnapshotUnusable, Workspace
-from session_streams import Conflict, ConnectionFailed, Event, NotFound
+from session_streams import Conflict, ConnectionFailed, Event, KeptElsewhere, NotFound
 from session_streams.recovery import HistoryGap
 
 RESTORE: Final = "checkpoint_restore"
@@ -59,8 +59,8 @@ def recover(held: Held, plan: Plan, workspace: Workspace, progress: Progress) ->
     if claimed["mode"] == RESTORE:
         try:
             kept, native = _restored(held, workspace, plan)
-        except (NotFound, Conflict, SnapshotUnusable, msgspec.DecodeError) as error:
-            # It may have expired since the claim. The log is still there.
+        except (NotFound, Conflict, KeptElsewhere, SnapshotUnusable, msgspec.DecodeError) as error:
+            # It may have expired since the claim, or be of another kind of worker. The log is still there.
             unusable = str(error)
     history = _history(held, plan, 0 if native is None else claimed["through_sequence"])
     if native is not None and native.steps:

@@ -20,7 +20,7 @@ from connectors.runner.lease import Lease
 from connectors.runner.plan import HARNESS, HARNESS_REVISION, Act, Pause, Plan, Say
 from connectors.runner.progress import Progress
 from connectors.runner.recovery import Begun, native_state, recover
-from connectors.runner.service import FENCED, Coordinates, Fenced, Held, standing_of
+from connectors.runner.service import Coordinates, Fenced, Held, standing_of
 from connectors.runner.workspace import Kept, Workspace
 from session_streams import Claim, Client, Conflict
 
@@ -39,10 +39,15 @@ _LONGEST_WAIT_MS: Final = 10_000
 
 
 class End(StrEnum):
-    """How a worker left. FENCED: another one has the Run. UNREPLACEABLE: evidence is missing, the detail says which. INDETERMINATE:
-    nobody can tell whether a provider acted. NOTHING: no Run could be had in time. OTHER: the Run was made for another transcript."""
+    """How a worker left.
+
+    OVER: the Run was, when it came. FENCED: another worker has the Run. UNREPLACEABLE: evidence is missing, `missing` says which.
+    INDETERMINATE: nobody can tell whether a provider acted. NOTHING: no Run could be had in time. OTHER: the Run is of another
+    transcript.
+    """
 
     COMPLETED = "completed"
+    OVER = "over"
     FENCED = "fenced"
     UNREPLACEABLE = "unreplaceable"
     INDETERMINATE = "indeterminate"
@@ -112,11 +117,11 @@ class Worker:
         try:
             claimed = self._claimed(target, list(lanes))
         except Conflict as refused:
+            if refused.code == "runtime.already_settled":
+                return Left(end=End.OVER, detail=refused.detail)
             if refused.code != "runtime.replacement_unavailable":
                 raise
             return Left(end=End.UNREPLACEABLE, missing=refused.missing, detail=refused.detail)
-        except Fenced as over:
-            return Left(end=End.FENCED, detail=str(over))
         if claimed is None:
             return Left(end=End.NOTHING)
         plan = self._plan_for(claimed.run_id)
@@ -145,15 +150,13 @@ class Worker:
             self._sleep(_CLAIM_POLL_S)
 
     def _claimed_by_name(self, target: Target, body: dict[str, Any], key: str) -> Claim | None:
-        """None while somebody else works on it. Raises `Fenced` where the Run is over, and `Conflict` where evidence is missing."""
+        """None while somebody else works on it. Raises `Conflict` where the Run is over, or evidence is missing."""
         try:
             return self._client.claim(target.session_id, target.run_id, key=key, **body)
         except Conflict as refused:
             self._refused(refused)
             if refused.code == "runtime.attempt_not_claimable":
                 return None
-            if refused.code in FENCED:
-                raise Fenced(refused.detail) from refused
             if refused.code != "runtime.replacement_unavailable" or not self._options.replaces:
                 raise
         standing = standing_of(self._client, target.session_id, target.run_id)

@@ -17,9 +17,10 @@ from msgspec import Struct
 
 from streams.custody.keyring import SecretRef
 from streams.custody.sealed_bytes import UNREADABLE, length_prefixed, open_bytes, seal_bytes
-from streams.custody.sealing import EXPIRED, Sealer, day_end_us
+from streams.custody.sealing import Sealer, day_end_us
 from streams.errors import ContentUnavailable
 from streams.session.dead_letters import DeadLetter
+from streams.session.words import CONTENT_EXPIRED
 
 UNKNOWN_WORKSPACE: Final = "ws_" + "0" * 32
 """Stands for the workspace of a record that does not tell one."""
@@ -100,7 +101,7 @@ def open_dead_letter(sealer: Sealer, address: Address, *, ciphertext: bytes, dig
     ref = _reference(address)
     secret = sealer.secrets((ref,), create=False).get(ref)
     if sealer.is_over(address.key_day) or (secret is None and sealer.destroyed((ref,))):
-        raise ContentUnavailable(f"dead letter of {address.key_day}: its day is over", code=EXPIRED)
+        raise ContentUnavailable(f"dead letter of {address.key_day}: its day is over", code=CONTENT_EXPIRED)
     if secret is None:
         raise ContentUnavailable(f"dead letter of {address.key_day}: this keyring never held its secret", code=UNREADABLE)
     body = open_bytes(dead_letter_key(secret), aad=dead_letter_aad(address), ciphertext=ciphertext, digest=digest)

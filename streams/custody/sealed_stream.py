@@ -52,11 +52,6 @@ def stream_key(secret: bytes, salt: bytes, place: StreamPlace) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=salt, info=info).derive(secret)
 
 
-def sealed_bytes_of(plaintext_bytes: int) -> int:
-    """How long a stream of so many bytes is when it is sealed."""
-    return HEADER_BYTES + plaintext_bytes + TAG_BYTES * max(1, -(-plaintext_bytes // CHUNK_BYTES))
-
-
 class StreamSealer:
     """Takes plaintext in pieces of any size, gives sealed bytes to be written one after the other. Not thread-safe."""
 

@@ -49,18 +49,15 @@ from streams.custody.sealed_bytes import (
 )  # fmt: skip
 from streams.errors import ContentUnavailable, Invalid
 from streams.session.events import NONE, OMITTED, SEALED, Content, Draft, KeyReference
+from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED, CONTENT_OMITTED
 
 __all__ = [
-    "CONTENT_BYTES_MAX", "ERASED", "EXPIRED", "OMITTED_CODE", "UNREADABLE", "NotAtHand", "Opened", "SealItem", "Sealer",
+    "CONTENT_BYTES_MAX", "UNREADABLE", "NotAtHand", "Opened", "SealItem", "Sealer",
     "content_aad", "content_expiry_day", "content_key", "day_end_us", "open_bytes", "open_salted", "seal_bytes",
 ]  # fmt: skip
 
 CONTENT_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of JSON text in one event, before compression, so that the limit does not depend on how well a text compresses."""
-
-ERASED: Final = "content.erased"
-EXPIRED: Final = "content.expired"
-OMITTED_CODE: Final = "content.omitted"
 
 _RANDOM_BYTES: Final = NONCE_BYTES + SALT_BYTES
 _CIPHERS: Final = 4096
@@ -195,7 +192,7 @@ class Sealer:
         if content.state == NONE:
             return None
         if not isinstance(opener, tuple) or content.ciphertext is None or content.digest is None:
-            code = OMITTED_CODE if content.state == OMITTED else opener if isinstance(opener, str) else UNREADABLE
+            code = CONTENT_OMITTED if content.state == OMITTED else opener if isinstance(opener, str) else UNREADABLE
             return ContentUnavailable(f"content of {event.event_id}", code=code)
         aad = content_aad(event.workspace_id, event.session_id, event.event_id)
         opened = opened_with(self._cipher_of(*opener), aad, content.ciphertext, content.digest)
@@ -333,7 +330,7 @@ def _why_closed(triple: _Triple, gone: Collection[SecretRef], destroyed: frozens
     """Erasure is told before expiry: it is the stronger fact, and stays true."""
     subject, session, day = triple
     if subject in destroyed or session in destroyed:
-        return ERASED
+        return CONTENT_ERASED
     if day in destroyed or now_us >= day_end_us(day.id):
-        return EXPIRED
+        return CONTENT_EXPIRED
     return UNREADABLE if any(ref in gone for ref in triple) else None

@@ -8,8 +8,8 @@ import os
 
 from streams.custody.keyring import Keyring, SecretRef
 from streams.custody.sealed_bytes import UNREADABLE
-from streams.custody.sealing import EXPIRED
 from streams.errors import ContentUnavailable
+from streams.session.words import CONTENT_EXPIRED
 
 
 def new_secret_id() -> str:
@@ -35,7 +35,7 @@ class SnapshotSecrets:
         if secret is None:
             gone = bool(self._keyring.destroyed((ref,)))
             raise ContentUnavailable(
-                f"the secret {secret_id} is {'destroyed' if gone else 'not here'}", code=EXPIRED if gone else UNREADABLE
+                f"the secret {secret_id} is {'destroyed' if gone else 'not here'}", code=CONTENT_EXPIRED if gone else UNREADABLE
             )
         return secret
 

@@ -32,6 +32,7 @@ from streams.custody.local_keys import LocalKeyFile
 from streams.errors import ContentUnavailable, Invalid, KeyringUnavailable, Misconfigured
 from streams.files import sync_directory
 from streams.session.ids import is_id
+from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED
 
 LOCAL_KEY_NAME: Final = "workspace.key"
 _FORMAT: Final = 1
@@ -295,7 +296,7 @@ def _select(connection: sqlite3.Connection, names: list[str]) -> dict[str, _Row]
 def _refuse_destroyed(named: dict[str, SecretRef], rows: dict[str, _Row]) -> None:
     for name, row in rows.items():
         if row.destroyed:
-            code = "content.erased" if named[name].kind in ("subject", "session") else "content.expired"
+            code = CONTENT_ERASED if named[name].kind in ("subject", "session") else CONTENT_EXPIRED
             raise ContentUnavailable(f"secret {name} is destroyed", code=code)
 
 

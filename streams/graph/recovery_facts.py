@@ -21,9 +21,8 @@ from streams.graph.items import (
 from streams.graph.telling import ELSEWHERE, ENDPOINT_MISSING, HISTORY_UNAVAILABLE, NODE_MISSING, Telling, Tells
 from streams.session import lifecycles as life
 from streams.session.events import AttemptAttributes, CheckpointAttributes, SessionAttributes
+from streams.session.words import REBUILD
 
-REBUILD: Final = "event_log_rebuild"
-"""How an attempt goes on that restores no checkpoint."""
 ENDED: Final = (life.FAILED, life.FENCED, life.REPLACED)
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from streams.log.reader import Record
 from streams.projections.projection import Unreadable
 from streams.session.events import CheckpointAttributes, Event
+from streams.session.words import NO_SNAPSHOT, REBUILD
 from streams.store.table import Put, Reads
 
 _ROW: Final = b"c/"
@@ -124,8 +125,8 @@ def _row(event: Event, told: CheckpointAttributes, checkpoint_id: str) -> Checkp
         harness=told.harness,
         harness_revision=told.harness_revision,
         environment_revision=told.environment_revision,
-        continuation_kind=told.continuation_kind or "event_log_rebuild",
-        snapshot_kind=told.snapshot_kind or "none",
+        continuation_kind=told.continuation_kind or REBUILD,
+        snapshot_kind=told.snapshot_kind or NO_SNAPSHOT,
         snapshot_id=told.snapshot_id,
         snapshot_bytes=told.snapshot_bytes,
         snapshot_digest=told.snapshot_digest,

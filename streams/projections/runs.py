@@ -25,7 +25,6 @@ from msgspec import Struct
 from streams.log.reader import Record
 from streams.projections.projection import Unreadable
 from streams.session.events import AttemptAttributes, Event, RunAttributes
-from streams.session.folds import LIVE
 from streams.session.lifecycles import (
     ACCEPTED,
     CANCELLED,
@@ -40,6 +39,7 @@ from streams.session.lifecycles import (
     STARTED,
     WAITING,
 )
+from streams.session.words import LIVE
 from streams.store.table import Put, Reads
 
 _ROW: Final = b"r/"

@@ -15,12 +15,13 @@ from typing import Final
 from streams.session import consequences, refusals, vocabulary
 from streams.session.commands import DRAFTLESS, Command, Kind
 from streams.session.events import NONE, SEALED, Draft, KeyReference
-from streams.session.folds import FOLDS, ZDR
+from streams.session.folds import FOLDS
 from streams.session.history import place_of
 from streams.session.items import Items
 from streams.session.lifecycles import CLOSED
 from streams.session.outcomes import Rejected
 from streams.session.rules import checkpoints, claims, custodian, effects, forks, interactions, reports, runs, sessions
+from streams.session.words import ZDR
 from streams.session.work import AUTHORITY, Decision, Work
 
 __all__ = ["AUTHORITY", "KINDS", "RULES", "Decision", "decide"]

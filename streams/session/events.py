@@ -4,7 +4,7 @@ The fields stand in the order of `schemas/event.v1.avsc`. A type is `family.past
 family's record below, which `schemas/attributes/` publishes.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct
 
@@ -273,6 +273,15 @@ class Draft(Struct, frozen=True, gc=False, kw_only=True):
     links: tuple[Link, ...] = ()
     attributes: Attributes | None = None
     content: Content = NO_CONTENT
+
+
+A = TypeVar("A", bound=Attributes)
+
+
+def read(draft: Draft, kind: type[A]) -> A:
+    """The draft's attributes; those of no attributes where it has none of this kind."""
+    attributes = draft.attributes
+    return attributes if isinstance(attributes, kind) else kind()
 
 
 class Event(Draft, frozen=True, gc=False, kw_only=True):

@@ -10,7 +10,7 @@ Ranges tell between which positions content is gone, not that every position bet
 subject, the session's, so that positions by subject are those of all content. (Design 02, "Recovery".)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -19,10 +19,7 @@ from streams.session.days import FIRST_DAY, LAST_DAY, day_of, written
 from streams.session.events import OMITTED, SEALED, Content
 from streams.session.items import HEADER, HISTORY, Changes, HistoryState, LineageState, SessionState
 from streams.session.outcomes import Unavailable
-
-CONTENT_ERASED: Final = "content.erased"
-CONTENT_EXPIRED: Final = "content.expired"
-CONTENT_OMITTED: Final = "content.omitted"
+from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED, CONTENT_OMITTED
 
 _OMITTED: Final = "omitted"
 _ERASED: Final = "erased"
@@ -160,6 +157,6 @@ def _today(now: int) -> str:
     return written(min(max(day_of(now), FIRST_DAY), LAST_DAY))
 
 
-def worded(ranges: list[Unavailable]) -> tuple[str, ...]:
+def worded(ranges: Sequence[Unavailable]) -> tuple[str, ...]:
     """As a refusal names them: `3-7 content.expired`, of an ancestor with its id in front."""
     return tuple([f"{f'{each.session_id} ' if each.session_id else ''}{each.first}-{each.last} {each.reason}" for each in ranges])

@@ -11,6 +11,8 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
+from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S
+
 
 class SessionState(Struct, frozen=True, gc=False, kw_only=True):
     """The header. `last_hash` is 32 bytes; an empty one says that the events are not chained yet.
@@ -30,7 +32,7 @@ class SessionState(Struct, frozen=True, gc=False, kw_only=True):
     last_hash: bytes = b""
     last_accepted_at: int
     last_command_offset: int
-    checkpoint_window_s: int = 2_592_000
+    checkpoint_window_s: int = LONGEST_CHECKPOINT_WINDOW_S
     content_day: str | None = None
     content_first: int = 0
     content_last: int = 0

@@ -7,17 +7,20 @@ one does not establish the others (seed *Session execution graph*, "Recovery fro
 from typing import Final
 
 from streams.session import history
-from streams.session.folds import ZDR
-from streams.session.items import CheckpointState, HistoryState, LineageState, RunState, SessionState, checkpoint_of, effect_of, history_of
-from streams.session.items import lineage_of as lineage_of_items
+from streams.session.items import (
+    CheckpointState,
+    HistoryState,
+    LineageState,
+    RunState,
+    SessionState,
+    checkpoint_of,
+    effect_of,
+    history_of,
+    lineage_of,
+)
 from streams.session.outcomes import Inputs, OpenEffect, Recovery, Unavailable
+from streams.session.words import NATIVE, NO_SNAPSHOT, REBUILD, RESTORE, ZDR
 from streams.session.work import Work
-
-RESTORE: Final = "checkpoint_restore"
-REBUILD: Final = "event_log_rebuild"
-
-NATIVE: Final = "native"
-NO_SNAPSHOT: Final = "none"
 
 NO_CHECKPOINT: Final = "no_checkpoint"
 ZERO_DATA_RETENTION: Final = "zero_data_retention"
@@ -36,7 +39,7 @@ class Place:
         self.now = work.accepted_at
         self.header: SessionState = header
         self.history: HistoryState = history_of(work)
-        self.lineage: LineageState | None = lineage_of_items(work)
+        self.lineage: LineageState | None = lineage_of(work)
 
     def boundary(self, checkpoint: CheckpointState) -> int:
         """The checkpoint's boundary among this session's own positions: 0 where a fork brought it along."""

@@ -59,6 +59,11 @@ def exists(item_id: str) -> Rejected:
     return Rejected(ALREADY_EXISTS, item_id)
 
 
+def history_unavailable(ranges: tuple[str, ...]) -> Rejected:
+    """`ranges` as `history.worded` has them, the first of them first: at least one."""
+    return Rejected(HISTORY_UNAVAILABLE, f"first unavailable: {ranges[0]}", missing=ranges)
+
+
 def fenced(run_id: str, generation: int) -> Rejected:
     """`generation` is the Run's current one."""
     return Rejected(ATTEMPT_FENCED, f"{run_id} is at generation {generation}")

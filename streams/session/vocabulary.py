@@ -38,6 +38,7 @@ from streams.session.events import (
     family_of,
 )
 from streams.session.ids import PREFIXES
+from streams.session.words import IMPORTED, LIVE, NATIVE, NO_SNAPSHOT, REBUILD, REFERENCED, RESTORE, STANDARD, STORED, ZDR
 
 Check = Callable[[str], object]
 """Truthy where the text may stand in the field."""
@@ -129,8 +130,8 @@ _SOURCE: Final[tuple[tuple[str, Check], ...]] = (
 
 ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
     SessionAttributes: (
-        ("origin", _one_of("live imported")),
-        ("policy_mode", _one_of("standard zdr")),
+        ("origin", _one_of(f"{LIVE} {IMPORTED}")),
+        ("policy_mode", _one_of(f"{STANDARD} {ZDR}")),
         ("reason", CODE),
         ("fork_id", _id("fork")),
         ("source_session_id", SESSION_ID),
@@ -143,7 +144,7 @@ ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
     ThreadAttributes: (("kind", _one_of("main child")), ("parent_thread_id", THREAD_ID)),
     TurnAttributes: (("outcome", CODE),),
     RunAttributes: (
-        ("origin", _one_of("live imported")),
+        ("origin", _one_of(f"{LIVE} {IMPORTED}")),
         ("lane", NAME),
         ("harness", NAME),
         ("harness_revision", NAME),
@@ -155,7 +156,7 @@ ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
         ("principal_id", PRINCIPAL_ID),
         ("claim_digest", DIGEST),
         ("reason", CODE),
-        ("recovery_mode", _one_of("checkpoint_restore event_log_rebuild")),
+        ("recovery_mode", _one_of(f"{RESTORE} {REBUILD}")),
         ("recovery_reason", CODE),
         ("checkpoint_id", CHECKPOINT_ID),
         ("harness_revision", NAME),
@@ -186,8 +187,8 @@ ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
         ("harness", NAME),
         ("harness_revision", NAME),
         ("environment_revision", NAME),
-        ("continuation_kind", _one_of("native event_log_rebuild")),
-        ("snapshot_kind", _one_of("stored referenced none")),
+        ("continuation_kind", _one_of(f"{NATIVE} {REBUILD}")),
+        ("snapshot_kind", _one_of(f"{STORED} {REFERENCED} {NO_SNAPSHOT}")),
         ("snapshot_id", SNAPSHOT_ID),
         ("snapshot_digest", DIGEST),
         ("native_id", SNAPSHOT_ID),

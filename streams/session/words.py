@@ -18,3 +18,8 @@ STORED: Final = "stored"
 REFERENCED: Final = "referenced"
 """By a provider that keeps the snapshot."""
 NO_SNAPSHOT: Final = "none"
+
+CONTENT_ERASED: Final = "content.erased"
+CONTENT_EXPIRED: Final = "content.expired"
+CONTENT_OMITTED: Final = "content.omitted"
+"""Why content cannot be read, as everybody is told: the code of an error, the reason of a gap."""

@@ -37,7 +37,7 @@ from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 SAMPLE = FOLDER / "berth-pagination.jsonl"
-INDETERMINATE, REFUSED = 7, 1
+INDETERMINATE, REFUSED, UNAVAILABLE = 7, 1, 4
 
 
 @pytest.fixture
@@ -228,10 +228,22 @@ def test_a_runner_that_stood_still_and_was_replaced_wakes_up_fenced_and_touches_
 
 def test_a_run_is_taken_by_exactly_one_of_two_runners(stage: Stage) -> None:
     with stage.open() as scene:
-        ends = sorted(process.wait() for process in [scene.start(0), scene.start(1)])
-        assert ends == [0, FENCED], [process.text() for process in scene.processes]
+        processes = [scene.start(0), scene.start(1)]
+        assert [process.wait() for process in processes] == [0, 0], [process.text() for process in processes]
+        assert sorted(told["end"] for process in processes for told in process.told("left")) == ["completed", "over"]
         check_log(scene.events())
         assert sum(event["type"] == "attempt.started" for event in scene.events()) == 1
+
+
+def test_a_lane_hands_out_what_was_never_ready_again_and_a_ready_attempt_to_nobody(stage: Stage) -> None:
+    with stage.open() as scene:
+        for kill in (Kill(Phase.CLAIMED), Kill(Phase.BEGUN, 3)):
+            process = scene.start(0, kill, by_lane=True)
+            assert process.wait() == -signal.SIGKILL, process.text()
+        eventually(lambda: scene.events()[-1]["type"] == "attempt.failed", timeout_s=30)
+        process = scene.start(1, arguments=["--patience-s", "2"], by_lane=True)
+        assert process.wait() == UNAVAILABLE, process.text()
+        check_log(scene.events())
 
 
 def test_a_run_that_was_opened_for_another_transcript_is_left_alone(stage: Stage, roles: Roles, tmp_path: Path) -> None:

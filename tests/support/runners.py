@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,6 +36,7 @@ from tests.support.renaming import Renaming
 from tests.support.roles import Roles
 
 LEASE_MS = 1500
+SCOPES = ("sessions:read", "sessions:write", "runs:claim", "checkpoints:read", "checkpoints:write")
 SLOW_MAX = 5
 """Times that a worker may lose its lease to a busy machine: to its Run that is one more death."""
 FENCED = 6
@@ -91,7 +93,7 @@ class RunnerProcess:
     """One `session-streams runner` at one Run. What it tells is kept in a file."""
 
     def __init__(
-        self, transcript: Path, folder: Path, *, url: str, api_key: str, provider: str, target: Target, steps_max: int,
+        self, transcript: Path, folder: Path, *, url: str, api_key: str, provider: str, where: Iterable[str], steps_max: int,
         lease_ms: int, die_at: Kill | None = None, arguments: Iterable[str] = (),
     ) -> None:  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +101,7 @@ class RunnerProcess:
         self.output.unlink(missing_ok=True)
         argv = [
             sys.executable, "-m", "connectors.cli", "runner", str(transcript), "--workspace", str(self.workspace), "--provider", provider,
-            "--session", target.session_id, "--run", target.run_id, "--steps", str(steps_max), "--lease-ms", str(lease_ms),
+            *where, "--steps", str(steps_max), "--lease-ms", str(lease_ms),
             "--patience-s", "60", "--json", *([] if die_at is None else ["--die-at", str(die_at)]), *arguments,
         ]  # fmt: skip
         path = environment(Settings())["PYTHONPATH"]
@@ -161,8 +163,8 @@ class Stage:
     def __init__(self, roles: Roles, transcript: Path, steps_max: int, folder: Path, *, lease_ms: int = LEASE_MS) -> None:
         self.roles, self.transcript, self.steps_max, self.folder, self.lease_ms = roles, transcript, steps_max, folder, lease_ms
         self.records = read_records(transcript)
-        self.keys = [roles.key(), roles.key()]
-        """Of two runners: two principals."""
+        self.keys = [roles.key(*SCOPES), roles.key(*SCOPES)]
+        """Of two runners: two principals, who may do what a worker does and nothing else."""
 
     def plan_for(self, run_id: str) -> Plan:
         return make_plan(self.records, run_id, self.steps_max)
@@ -171,8 +173,9 @@ class Stage:
     def open(self, *, decision: str = "granted", answers: bool = True) -> Iterator["Scene"]:
         """`decision` is that about every action; without `answers` nobody sits at the desk until `Scene.answer`."""
         with Client(self.roles.url, self.keys[0]) as client, DemoProvider() as provider, ExitStack() as stack:
-            target = open_run(client, self.plan_for)
-            scene = Scene(self, client, provider, target)
+            lane = f"lane-{uuid.uuid4().hex}"
+            target = open_run(client, self.plan_for, lane=lane)
+            scene = Scene(self, client, provider, target, lane)
             stack.callback(scene.end)
             desk = Desk(client, target.session_id, decision=lambda _: decision)
             scene.answer = lambda: stack.enter_context(desk)
@@ -184,8 +187,8 @@ class Stage:
 class Scene:
     """One Run on a stage."""
 
-    def __init__(self, stage: Stage, client: Client, provider: DemoProvider, target: Target) -> None:
-        self.stage, self.client, self.provider, self.target = stage, client, provider, target
+    def __init__(self, stage: Stage, client: Client, provider: DemoProvider, target: Target, lane: str) -> None:
+        self.stage, self.client, self.provider, self.target, self.lane = stage, client, provider, target, lane
         self.plan = stage.plan_for(target.run_id)
         self.counts = Counts()
         self.processes: list[RunnerProcess] = []
@@ -197,11 +200,14 @@ class Scene:
             workspace = self.stage.folder / path
             return Worker(self.client, self.stage.plan_for, workspace, provider, options or Options()).run(self.target)
 
-    def start(self, number: int, die_at: Kill | None = None, arguments: Iterable[str] = ()) -> RunnerProcess:
-        stage = self.stage
+    def start(
+        self, number: int, die_at: Kill | None = None, arguments: Iterable[str] = (), *, by_lane: bool = False
+    ) -> RunnerProcess:  # fmt: skip
+        stage, target = self.stage, self.target
+        where = ["--lane", self.lane] if by_lane else ["--session", target.session_id, "--run", target.run_id]
         process = RunnerProcess(
             stage.transcript, stage.folder / f"runner-{number % 2}", url=stage.roles.url, api_key=stage.keys[number % 2],
-            provider=self.provider.url, target=self.target, steps_max=stage.steps_max, lease_ms=stage.lease_ms, die_at=die_at,
+            provider=self.provider.url, where=where, steps_max=stage.steps_max, lease_ms=stage.lease_ms, die_at=die_at,
             arguments=arguments,
         )  # fmt: skip
         self.processes.append(process)

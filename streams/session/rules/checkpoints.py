@@ -10,16 +10,14 @@ from msgspec import structs
 
 from streams.session import refusals
 from streams.session.commands import Kind
-from streams.session.events import CheckpointAttributes, Draft
-from streams.session.folds import IMPORTED, ZDR, read
+from streams.session.events import CheckpointAttributes, Draft, read
 from streams.session.items import RunState, SessionState, checkpoint_of, history_of
+from streams.session.limits import NATIVE_BYTES_MAX
 from streams.session.outcomes import Rejected
-from streams.session.recovery import NATIVE, NO_SNAPSHOT
 from streams.session.rules.reports import completed, standing
+from streams.session.words import IMPORTED, NATIVE, NO_SNAPSHOT, STORED, ZDR
 from streams.session.work import Work
 
-NATIVE_BYTES_MAX: Final = 16 * 1024 * 1024
-STORED: Final = "stored"
 NOTHING: Final = (None, None, None)
 
 

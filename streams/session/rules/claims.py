@@ -13,20 +13,15 @@ from msgspec import structs
 
 from streams.session import consequences, history, recovery, refusals
 from streams.session.commands import Kind
-from streams.session.events import AttemptAttributes, CheckpointAttributes, Draft, Link
-from streams.session.folds import IMPORTED, read
+from streams.session.events import AttemptAttributes, CheckpointAttributes, Draft, Link, read
 from streams.session.ids import derive_from_command
 from streams.session.items import AttemptState, RunState, attempt_of, checkpoint_of, run_of
 from streams.session.lifecycles import ATTEMPT, LIVE_ATTEMPT, SETTLED_RUN
+from streams.session.limits import DEFAULT_LEASE_MS, LONGEST_LEASE_MS, OLDEST_VERIFICATION_US, SHORTEST_LEASE_MS
 from streams.session.outcomes import Recovery, Rejected
 from streams.session.rules.reports import completed, holder, place
+from streams.session.words import IMPORTED
 from streams.session.work import AUTHORITY, Work
-
-DEFAULT_LEASE_MS: Final = 30_000
-SHORTEST_LEASE_MS: Final = 1_000
-LONGEST_LEASE_MS: Final = 3_600_000
-LONGEST_VERIFICATION_US: Final = 30 * 24 * 3600 * 1_000_000
-"""How long ago a lane may have been seen to replace attempts and still count as verified now."""
 
 RETAINED_BYTES: Final = "retained_bytes"
 COMPATIBILITY: Final = "compatibility"
@@ -65,7 +60,7 @@ def claim(work: Work) -> Rejected | None:
                 detail = f"{run.run_id}: generation {attempt.generation} was ready; missing: {', '.join(missing)}"
                 return Rejected(refusals.REPLACEMENT_UNAVAILABLE, detail, actual_run_sequence=run.sequence, missing=missing)
     if not found.complete and not asked.incomplete_ok:
-        return unavailable(found)
+        return refusals.history_unavailable(history.worded(found.unavailable))
     if attempt is not None:
         _end(work, run, attempt)
     if attempt is None or not attempt.was_ready:
@@ -80,12 +75,6 @@ def claim(work: Work) -> Rejected | None:
     # The end of the attempt before may have left effects indeterminate.
     work.told, work.recovery = run.run_id, structs.replace(found, open_effects=recovery.open_effects(work, run))
     return None
-
-
-def unavailable(found: Recovery) -> Rejected:
-    """The history is not wholly readable, and was asked for whole."""
-    ranges = history.worded(list(found.unavailable))
-    return Rejected(refusals.HISTORY_UNAVAILABLE, f"first unavailable: {ranges[0]}", missing=ranges)
 
 
 def _claimable(work: Work, draft: Draft) -> RunState | Rejected:
@@ -135,7 +124,7 @@ def _verified(work: Work, asked: AttemptAttributes) -> bool:
     if asked.verification_digest is None or asked.verified_at is None:
         return False
     # A gateway's clock may be a minute ahead.
-    return -60_000_000 <= work.accepted_at - asked.verified_at <= LONGEST_VERIFICATION_US
+    return -60_000_000 <= work.accepted_at - asked.verified_at <= OLDEST_VERIFICATION_US
 
 
 def _end(work: Work, run: RunState, attempt: AttemptState) -> None:

@@ -11,8 +11,8 @@
 from typing import Final
 
 from streams.session import refusals
-from streams.session.events import Draft, EffectAttributes
-from streams.session.folds import action_digest, read
+from streams.session.events import Draft, EffectAttributes, read
+from streams.session.folds.effects import action_digest
 from streams.session.items import (
     ActionState,
     ApprovalState,

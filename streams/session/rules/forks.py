@@ -11,16 +11,15 @@ from msgspec import structs
 
 from streams.session import consequences, history, refusals
 from streams.session.commands import Command, Kind
-from streams.session.events import CheckpointAttributes, Draft, Link, SessionAttributes
-from streams.session.folds import LIVE, ZDR, read
+from streams.session.events import CheckpointAttributes, Draft, Link, SessionAttributes, read
 from streams.session.ids import derive_event_id, derive_from_command
 from streams.session.items import CheckpointState, SessionState, checkpoint_of
-from streams.session.outcomes import Rejected, Unavailable
-from streams.session.recovery import NATIVE, ZERO_DATA_RETENTION, Place
+from streams.session.limits import ANCESTORS_MAX
+from streams.session.outcomes import Rejected
+from streams.session.recovery import ZERO_DATA_RETENTION, Place
+from streams.session.words import LIVE, NATIVE, ZDR
 from streams.session.work import AUTHORITY, Work
 
-DEEPEST: Final = 16
-"""Ancestors that a session may have."""
 NEVER: Final = 1 << 61
 """The command that begins a child must not expire: its source has told of it already."""
 
@@ -43,8 +42,8 @@ def fork(work: Work) -> Rejected | None:
     if refused is not None:
         return refused
     depth = 1 if place.lineage is None else place.lineage.depth + 1
-    if depth > DEEPEST:
-        return Rejected(refusals.LIMIT_REACHED, f"{place.header.session_id} has {DEEPEST} ancestors")
+    if depth > ANCESTORS_MAX:
+        return Rejected(refusals.LIMIT_REACHED, f"{place.header.session_id} has {ANCESTORS_MAX} ancestors")
     child_id = derive_from_command("sess", work.command.command_id, 0)
     told = SessionAttributes(
         fork_id=attributes.fork_id,
@@ -86,12 +85,7 @@ def _recoverable(place: Place, attributes: SessionAttributes, checkpoint: Checkp
         if checkpoint.continuation_kind == NATIVE:
             return None
     unreadable = place.unreadable(through=attributes.through_sequence)
-    return _unavailable(unreadable) if unreadable else None
-
-
-def _unavailable(unreadable: list[Unavailable]) -> Rejected:
-    ranges = history.worded(unreadable)
-    return Rejected(refusals.HISTORY_UNAVAILABLE, f"first unavailable: {ranges[0]}", missing=ranges)
+    return refusals.history_unavailable(history.worded(unreadable)) if unreadable else None
 
 
 def _consumed(work: Work, forked: Draft, checkpoint: CheckpointState, told: SessionAttributes) -> Draft:

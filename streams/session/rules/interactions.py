@@ -7,8 +7,7 @@ its digest, until it expires; it stops nothing and proves nothing about what a p
 from typing import Final
 
 from streams.session import refusals
-from streams.session.events import ApprovalAttributes, Draft, WaitAttributes
-from streams.session.folds import read
+from streams.session.events import ApprovalAttributes, Draft, WaitAttributes, read
 from streams.session.items import ApprovalState, WaitState, approval_of, wait_of
 from streams.session.lifecycles import OPENED, REQUESTED, RUNNING, WAITING
 from streams.session.outcomes import Rejected

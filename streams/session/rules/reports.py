@@ -10,10 +10,10 @@ from msgspec import structs
 
 from streams.session import refusals
 from streams.session.events import Draft
-from streams.session.folds import IMPORTED
 from streams.session.items import AttemptState, RunState, attempt_of, run_of, thread_of, turn_of
 from streams.session.lifecycles import COMPLETED, LIVE_ATTEMPT, SETTLED_RUN
 from streams.session.outcomes import Rejected
+from streams.session.words import IMPORTED
 from streams.session.work import Work
 
 

@@ -10,13 +10,14 @@ from typing import Final
 from msgspec import structs
 
 from streams.session import refusals
-from streams.session.events import AttemptAttributes, ChildAttributes, ContextAttributes, Draft, RunAttributes, SteeringAttributes
-from streams.session.folds import IMPORTED, pin, read
+from streams.session.events import AttemptAttributes, ChildAttributes, ContextAttributes, Draft, RunAttributes, SteeringAttributes, read
 from streams.session.ids import derive_from_command
 from streams.session.items import AttemptState, RunState, attempt_of, child_of, run_of, thread_of
 from streams.session.lifecycles import ACCEPTED, ATTEMPT, LIVE_ATTEMPT, READY, RUN, SETTLED, SETTLED_RUN
 from streams.session.outcomes import Rejected
+from streams.session.pins import pin_of
 from streams.session.rules.reports import completed, standing
+from streams.session.words import IMPORTED
 from streams.session.work import Work
 
 PINS_LIMIT: Final = 16
@@ -138,7 +139,7 @@ def context_pinned(work: Work, draft: Draft) -> Draft | Rejected:
         return refusals.invalid(work.index, "attributes.pin_kind")
     if attributes.revision is None and attributes.digest is None:
         return refusals.invalid(work.index, "attributes.revision")
-    if pin(attributes) not in run.pins:
+    if pin_of(attributes) not in run.pins:
         if any(pinned.partition(" ")[0] == attributes.pin_kind for pinned in run.pins):
             return Rejected(refusals.ALREADY_SETTLED, f"{run.run_id} has pinned another revision of this kind")
         if len(run.pins) >= PINS_LIMIT:

@@ -5,14 +5,14 @@ from typing import Final
 
 from streams.session import refusals
 from streams.session.commands import Kind
-from streams.session.events import Draft, SessionAttributes, ThreadAttributes
-from streams.session.folds import IMPORTED, LONGEST_CHECKPOINT_WINDOW_S, read
+from streams.session.events import Draft, SessionAttributes, ThreadAttributes, read
 from streams.session.items import thread_of, turn_of
 from streams.session.lifecycles import COMPLETED
+from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S, LONGEST_WINDOW_DAYS
 from streams.session.outcomes import Rejected
+from streams.session.words import IMPORTED
 from streams.session.work import Work
 
-LONGEST_WINDOW_DAYS: Final = 36_500
 OF_A_FORK: Final = ("source_session_id", "fork_id", "through_sequence", "through_event_id", "source_hash", "inherited", "depth")
 """What the beginning of a fork says, and that of no other session."""
 

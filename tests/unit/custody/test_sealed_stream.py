@@ -12,7 +12,6 @@ from streams.custody.sealed_stream import (
     StreamOpener,
     StreamPlace,
     StreamSealer,
-    sealed_bytes_of,
 )
 from streams.errors import ContentUnavailable
 
@@ -44,6 +43,11 @@ def opened(stream: bytes, *, place: StreamPlace = PLACE, secret: bytes = SECRET,
     except ContentUnavailable as error:
         return Opened(bytes(out), error)
     return Opened(bytes(out), None)
+
+
+def sealed_bytes_of(plaintext_bytes: int) -> int:
+    """How long a stream of so many bytes is when it is sealed."""
+    return HEADER_BYTES + plaintext_bytes + TAG_BYTES * max(1, -(-plaintext_bytes // CHUNK_BYTES))
 
 
 def chunks_of(stream: bytes) -> list[bytes]:

@@ -13,6 +13,7 @@ from streams.custody.keyring import SecretRef
 from streams.custody.sealing import CONTENT_BYTES_MAX, Sealer, SealItem, content_aad, content_expiry_day, content_key, seal_bytes
 from streams.custody.sqlite_keyring import SqliteKeyring
 from streams.errors import ContentUnavailable, Invalid
+from streams.session import words
 from streams.session.events import Content, Draft, KeyReference
 
 WORKSPACE = "ws_" + "1" * 32
@@ -180,10 +181,10 @@ def test_why_content_is_closed_is_told_without_the_content(world: World) -> None
     assert world.sealer.why_closed(WORKSPACE, {reference, no_day, no_id}) == {no_day: sealing.UNREADABLE, no_id: sealing.UNREADABLE}
     assert world.sealer.why_closed("", {reference}) == {reference: sealing.UNREADABLE}
     world.now_us = sealing.day_end_us(DAY)
-    assert world.sealer.why_closed(WORKSPACE, {reference}) == {reference: sealing.EXPIRED}
+    assert world.sealer.why_closed(WORKSPACE, {reference}) == {reference: words.CONTENT_EXPIRED}
     world.keyring.destroy([SESSION_REF])
     world.sealer.forget_all()
-    assert world.sealer.why_closed(WORKSPACE, {reference}) == {reference: sealing.ERASED}
+    assert world.sealer.why_closed(WORKSPACE, {reference}) == {reference: words.CONTENT_ERASED}
 
 
 def test_a_ciphertext_moved_to_another_event_does_not_open(world: World) -> None:

@@ -5,8 +5,8 @@ import pytest
 from streams.session.events import CheckpointAttributes, Draft, RunAttributes, SessionAttributes, WaitAttributes
 from streams.session.ids import derive_event_id
 from streams.session.items import CheckpointState
+from streams.session.limits import NATIVE_BYTES_MAX
 from streams.session.outcomes import Rejected
-from streams.session.rules.checkpoints import NATIVE_BYTES_MAX
 from tests.support.examples import made_up_id
 from tests.support.recovering import (
     DAY,

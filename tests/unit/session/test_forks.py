@@ -8,8 +8,9 @@ from streams.session.commands import Command, Kind
 from streams.session.decide import AUTHORITY, Decision
 from streams.session.events import CheckpointAttributes, Content, Draft, KeyReference, Link, SessionAttributes
 from streams.session.ids import derive_event_id, derive_from_command
+from streams.session.limits import ANCESTORS_MAX
 from streams.session.outcomes import Rejected, Unavailable
-from streams.session.rules.forks import DEEPEST, NEVER
+from streams.session.rules.forks import NEVER
 from tests.support.examples import made_up_id
 from tests.support.recovering import (
     DAY,
@@ -428,11 +429,11 @@ class TestAncestors:
 
     def test_are_bounded_in_number(self) -> None:
         story = talked()
-        for _ in range(DEEPEST):
+        for _ in range(ANCESTORS_MAX):
             story = fork(story)
-        assert lineage(story).depth == DEEPEST
+        assert lineage(story).depth == ANCESTORS_MAX
         answer = refused(story, fork_part(story))
-        assert (answer.code, answer.detail) == ("runtime.limit_reached", f"{story.session_id} has {DEEPEST} ancestors")
+        assert (answer.code, answer.detail) == ("runtime.limit_reached", f"{story.session_id} has {ANCESTORS_MAX} ancestors")
 
     def test_lend_their_checkpoint_to_a_grandchild_at_the_position_where_the_child_tells_of_it(self) -> None:
         story = with_checkpoint()

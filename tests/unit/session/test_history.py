@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.session import history
+from streams.session import history, words
 from streams.session.events import OMITTED, SEALED, Content, Draft
 from streams.session.items import LineageState
 from streams.session.outcomes import Unavailable
@@ -45,11 +45,11 @@ class Positions:
         for position, place in self.places.items():
             if after < position and (through is None or position <= through):
                 if position <= self.erased_through:
-                    found[position] = history.CONTENT_ERASED
+                    found[position] = words.CONTENT_ERASED
                 elif place == OMITTED:
-                    found[position] = history.CONTENT_OMITTED
+                    found[position] = words.CONTENT_OMITTED
                 elif datetime.fromtimestamp(now / SECOND, UTC) >= datetime.fromisoformat(place + "T00:00:00Z") + timedelta(days=1):
-                    found[position] = history.CONTENT_EXPIRED
+                    found[position] = words.CONTENT_EXPIRED
         return found
 
 
@@ -151,7 +151,7 @@ def test_a_fork_judges_of_its_prefix_what_its_source_would(
         assert found[0].first == min(reasons)
     erased = history.unreadable_ancestors(lineage(inherited, erased=True), now)
     assert bool(erased) == any(position <= through for position in known.places)
-    assert {each.reason for each in erased} <= {history.CONTENT_ERASED}
+    assert {each.reason for each in erased} <= {words.CONTENT_ERASED}
 
 
 def assert_covered(found: list[Unavailable], reasons: dict[int, str]) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from streams.session.commands import Kind
 from streams.session.events import AttemptAttributes, Content, EffectAttributes
+from streams.session.limits import OLDEST_VERIFICATION_US
 from streams.session.outcomes import Grant, Rejected
-from streams.session.rules.claims import LONGEST_VERIFICATION_US
 from tests.support.examples import made_up_id
 from tests.support.recovering import (
     DAY,
@@ -179,12 +179,12 @@ class TestMissing:
         assert answer(story).missing == (FRONTIER,)
         story.tell(replace_part(story, incomplete_ok=True), kind=Kind.REPLACE, by=OTHER)
 
-    @pytest.mark.parametrize("age", [LONGEST_VERIFICATION_US + 1, -61 * SECOND, -(10**18)])
+    @pytest.mark.parametrize("age", [OLDEST_VERIFICATION_US + 1, -61 * SECOND, -(10**18)])
     def test_a_verification_that_is_current(self, age: int) -> None:
         story, _ = died()
         assert answer(story, verified_at=story.now - age).missing == (VERIFICATION,)
 
-    @pytest.mark.parametrize("age", [LONGEST_VERIFICATION_US, 0, -60 * SECOND])
+    @pytest.mark.parametrize("age", [OLDEST_VERIFICATION_US, 0, -60 * SECOND])
     def test_nothing_with_a_verification_of_late(self, age: int) -> None:
         story, _ = died()
         story.tell(replace_part(story, verified_at=story.now - age), kind=Kind.REPLACE, by=OTHER)

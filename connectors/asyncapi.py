@@ -16,6 +16,7 @@ from schemas import codec
 from schemas.catalog import FileRegistry, Published
 from streams.log.topics import TopicSpec, declared
 from streams.session.events import TYPES, family_of
+from streams.session.items import KINDS
 from streams.settings import Settings
 
 ASYNCAPI: Final = "3.0.0"
@@ -47,25 +48,11 @@ class _Channel(NamedTuple):
     transactional: bool = False
 
 
-_STATE: Final = (
-    "session",
-    "history",
-    "lineage",
-    "checkpoint",
-    "thread",
-    "turn",
-    "run",
-    "attempt",
-    "wait",
-    "approval",
-    "effect",
-    "action",
-    "child",
-    "outcome-chunk",
-)
 _BY_KEY: Final = "murmur2 of the key"
 _CHANNELS: Final = {
-    "sessions.commands": _Channel("Commands", ("command",), f"^sess_{_HEX}$", _BY_KEY, ("gateway", "custodian"), ("authority",)),
+    "sessions.commands": _Channel(
+        "Commands", ("command",), f"^sess_{_HEX}$", _BY_KEY, ("gateway", "custodian", "authority"), ("authority",)
+    ),
     "sessions.events": _Channel(
         "Accepted events", ("event",), f"^sess_{_HEX}$", _BY_KEY, ("authority",), ("projector", "graph", "custodian"), True
     ),
@@ -74,7 +61,7 @@ _CHANNELS: Final = {
     ),
     "sessions.state": _Channel(
         "State of sessions, as the authority keeps it",
-        tuple(f"state/{kind}" for kind in _STATE),
+        tuple(f"state/{kind}" for kind in (*KINDS, "outcome-chunk")),
         f"^(sess_{_HEX}/[a-z]+/[^/]*|~outcomes/[0-9]+/[0-9]+)$",
         "that of the session's events",
         ("authority",),
@@ -87,7 +74,7 @@ _CHANNELS: Final = {
         f"^ckpt_{_HEX}$",
         "that of the session's events",
         ("authority",),
-        ("projector",),
+        (),
         True,
     ),
     "sessions.timers": _Channel(

@@ -69,7 +69,7 @@ class Settings:
     support_dir: str = ""
     """Of the signed observations behind the support catalogue, and of the keys that they count by; empty: `<data_dir>/support`."""
     support_days: float = 30.0
-    """How long an observation proves something."""
+    """How long an observation proves something; that an attempt may be replaced, 30 days at most."""
     blob_store: str = ""
     """Where uploads and large content lie: `s3://bucket/prefix`, with credentials and region from the AWS_* variables, or
     `file:///folder`; empty: `<data_dir>/blobs`."""

@@ -33,7 +33,7 @@ from streams.custody.signing import SigningKey
 from streams.settings import Settings
 
 TRANSCRIPT: Final = Path(__file__).parent.parent / "runner" / "sample.jsonl"
-_LEASE_MS: Final = 1000
+_LEASE_MS: Final = 3000
 _PATIENCE_S: Final = 20
 _PROCESS_S: Final = 60
 

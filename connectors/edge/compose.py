@@ -28,6 +28,7 @@ from streams.projections.sessions import SessionRow
 from streams.session.commands import Command, Kind, Report
 from streams.session.events import NO_CONTENT, OMITTED, Attributes, Content, Draft, Link
 from streams.session.ids import derive_command_id, derive_from_command, derive_keyed, derive_session_id, event_ids, request_digest
+from streams.session.words import ZDR
 
 SEALED_BYTES_MAX: Final = 8 * 1024 * 1024
 """Of sealed content in one command."""
@@ -239,7 +240,7 @@ class CommandComposer:
     def _contents(
         self, facts: SessionFacts, ids: Sequence[str], events: Sequence[NewEvent], expiry_day: str, claiming: bool
     ) -> tuple[list[Content], tuple[LargeText, ...]]:
-        if facts.policy_mode == "zdr":
+        if facts.policy_mode == ZDR:
             return [NO_CONTENT if event.content is None else _OMITTED for event in events], ()
         items = [
             SealItem(

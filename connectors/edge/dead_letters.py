@@ -16,6 +16,7 @@ from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import BrokerUnavailable, Retriable, StreamsError
 from streams.log.topics import DEAD_LETTER_DAYS
 from streams.session.dead_letters import DeadLetter
+from streams.session.words import ZDR
 
 
 class DeadLetters(Protocol):
@@ -41,7 +42,7 @@ class Unread(Struct, frozen=True, kw_only=True):
 def seal_unread(sealer: Sealer, unread: Unread, now: int) -> DeadLetter:
     """The letter, its secret durable. `now` in microseconds. Blocks on the keyring. Raises `KeyringUnavailable`."""
     day = content_expiry_day(now, DEAD_LETTER_DAYS)
-    omitted = unread.policy_mode == "zdr"
+    omitted = unread.policy_mode == ZDR
     return dead_letter(
         sealer,
         Address(day, unread.source_kind, None, unread.source_index, unread.workspace_id),

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta
 
 from connectors.edge import fields as f
 from connectors.edge.fields import Body, Content
+from streams.query.queries import LANES_MAX
 
 
 class CreateSession(Body, frozen=True):
@@ -70,7 +71,7 @@ class ClaimRun(Body, frozen=True):
 class ClaimNext(ClaimRun, frozen=True, kw_only=True):
     """Any Run of these lanes; `wait_ms`: how long to wait for one."""
 
-    lanes: Annotated[tuple[f.Name, ...], Meta(min_length=1, max_length=16)]
+    lanes: Annotated[tuple[f.Name, ...], Meta(min_length=1, max_length=LANES_MAX)]
     wait_ms: Annotated[int, Meta(ge=0, le=30_000, description="Milliseconds")] = 0
 
 

@@ -14,7 +14,7 @@ from connectors.edge.compose import Incoming
 from connectors.edge.json_text import parse
 from connectors.edge.principal import Principal
 from connectors.gateway.answers import JSON
-from connectors.gateway.asgi import WHOLE, Receive, Scope
+from connectors.gateway.asgi import WHOLE, Message, Receive, Scope
 from connectors.gateway.guards import Budget
 from connectors.gateway.limits import GatewayLimits
 from streams.errors import Invalid, NotPermitted
@@ -139,21 +139,12 @@ class Call:
         long; and `Overloaded`.
         """
         limit = self._limits.body_bytes_max
-        length = self.header("content-length")
-        if length is not None and int(length) > limit:
-            raise _too_large(limit)
+        self._require_announced(limit)
         chunks: list[bytes] = []
         size = 0
         deadline_s = time.monotonic() + self._limits.body_total_s
         while True:
-            if WHOLE in self.scope:
-                message = await self.receive()
-            else:
-                try:
-                    left_s = max(0.0, deadline_s - time.monotonic())
-                    message = await asyncio.wait_for(self.receive(), min(self._limits.body_timeout_s, left_s))
-                except TimeoutError:
-                    raise Invalid("the body did not arrive in time", code="request.timeout") from None
+            message = await self.receive() if WHOLE in self.scope else await self._next_message(deadline_s)
             if message["type"] == "http.disconnect":
                 raise Disconnected
             chunk = message.get("body", b"")
@@ -170,17 +161,11 @@ class Call:
 
     async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
         """The body as it comes. What is not taken yet waits with the sender. Raises as `read_body`."""
-        length = self.header("content-length")
-        if length is not None and int(length) > bytes_max:
-            raise _too_large(bytes_max)
+        self._require_announced(bytes_max)
         size, deadline_s = 0, time.monotonic() + self._limits.upload_total_s
         more = True
         while more:
-            left_s = max(0.0, deadline_s - time.monotonic())
-            try:
-                message = await asyncio.wait_for(self.receive(), min(self._limits.body_timeout_s, left_s))
-            except TimeoutError:
-                raise Invalid("the body did not arrive in time", code="request.timeout") from None
+            message = await self._next_message(deadline_s)
             if message["type"] == "http.disconnect":
                 raise Disconnected
             chunk = message.get("body", b"")
@@ -190,6 +175,20 @@ class Call:
             more = message.get("more_body", False)
             if chunk:
                 yield chunk
+
+    def _require_announced(self, bytes_max: int) -> None:
+        """Raises `Invalid` (request.too_large) where the headers say already that more comes."""
+        length = self.header("content-length")
+        if length is not None and int(length) > bytes_max:
+            raise _too_large(bytes_max)
+
+    async def _next_message(self, deadline_s: float) -> Message:
+        """Raises `Invalid` (request.timeout) after a silence, and at the deadline (time.monotonic)."""
+        try:
+            left_s = max(0.0, deadline_s - time.monotonic())
+            return await asyncio.wait_for(self.receive(), min(self._limits.body_timeout_s, left_s))
+        except TimeoutError:
+            raise Invalid("the body did not arrive in time", code="request.timeout") from None
 
     async def json(self, decoder: "msgspec.json.Decoder[T]") -> T:
         """The body as one JSON object; an empty one stands for `{}`. Raises `Invalid`."""

@@ -66,7 +66,7 @@ class Owners(Protocol):
     ) -> EventsPage: ...  # fmt: skip
 
     async def event_named(
-        self, workspace_id: str, session_id: str, event_id: str, *, hint: int | None = None, subject_id: str | None = None,
+        self, workspace_id: str, session_id: str, event_id: str, *, subject_id: str | None = None,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> int: ...  # fmt: skip
 

@@ -13,6 +13,7 @@ from connectors.gateway.service import Gateway
 from streams.errors import NotPermitted
 from streams.projections.sessions import SessionRow
 from streams.session.events import SessionAttributes
+from streams.session.words import IMPORTED
 
 
 class Policy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +79,7 @@ def session_view(gateway: Gateway, row: SessionRow) -> SessionView:
 
 
 async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> Answer:
-    importing = body.origin == "imported"
+    importing = body.origin == IMPORTED
     if importing and not call.principal.holds("sessions:import"):
         raise NotPermitted("origin imported: this key lacks the scope sessions:import", code="auth.scope")
     principal, composer = call.principal, gateway.composer

@@ -65,9 +65,6 @@ class Asker:
     def close(self) -> None:
         self._connections.close()
 
-    def _partition(self, session_id: str) -> int:
-        return partition_of(session_id.encode(), self._partitions)
-
     async def _passed_elsewhere(self, position: Position | None, partition: int, deadline_s: float) -> str | None:
         """The position as the owner of `partition` can wait for it; one of another partition is waited for there first."""
         if position is None:
@@ -102,6 +99,23 @@ class Asker:
                 _log.debug("owner_asked_again", partition=partition, reason=error.detail)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _ask_of(
+        self,
+        session_id: str,
+        path: str,
+        question: Callable[[str | None, float], Struct],
+        decode: Callable[[bytes], Answer],
+        position: Position | None,
+        wait_s: float,
+        more_s: float = 0.0,
+    ) -> Answer:
+        """Asks the owner of a session, within `wait_s`. `question` is made of the position that the owner is to wait for, as text, and of
+        the seconds that are left. `more_s`: what an answer may take on top."""
+        deadline_s = time.monotonic() + wait_s
+        partition = partition_of(session_id.encode(), self._partitions)
+        here = await self._passed_elsewhere(position, partition, deadline_s)
+        return await self._ask(partition, path, lambda left_s: question(here, left_s), decode, deadline_s, more_s)
 
     async def _groups(self) -> list[tuple[int, ...]]:
         """All partitions, those together that one process is thought to own; alone, those of which nobody knows."""

@@ -1,7 +1,5 @@
 """Graphs by way of the processes that own them, which are not the projectors: the group of the graph role names them."""
 
-import time
-
 import msgspec
 
 from connectors.owner.asker import Asker, FindsOwners
@@ -36,11 +34,8 @@ class GraphOwners(Asker):
         wait_s: float = 5.0,
     ) -> GraphPage:
         """Around `node_id`, or the whole. Raises `Retriable`s, `NotFound` and `Invalid` (graph.too_large)."""
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
 
-        def question(left_s: float) -> GraphQuestion:
+        def question(here: str | None, left_s: float) -> GraphQuestion:
             return GraphQuestion(workspace_id, session_id, node_id, depth, nodes_max, items_max, here, left_s, subject_id)
 
-        return await self._ask(partition, "graph", question, _page, deadline_s)
+        return await self._ask_of(session_id, "graph", question, _page, position, wait_s)

@@ -74,12 +74,11 @@ class EventsQuestion(Struct, frozen=True):
 
 
 class EventNamedQuestion(Struct, frozen=True):
-    """`hint`: a sequence to look at first. Else as `SessionQuestion`."""
+    """Else as `SessionQuestion`."""
 
     workspace_id: str
     session_id: str
     event_id: str
-    hint: int | None
     position: str | None
     wait_s: float
     subject_id: str | None = None

@@ -61,14 +61,11 @@ class ProjectorOwners(Asker):
         wait_s: float = 5.0,
     ) -> SessionRow:
         """`subject_id`: the only one whose sessions are there for who asks; None: all are."""
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
 
-        def question(left_s: float) -> SessionQuestion:
+        def question(here: str | None, left_s: float) -> SessionQuestion:
             return SessionQuestion(workspace_id, session_id, here, left_s, subject_id)
 
-        return await self._ask(partition, "session", question, _row, deadline_s)
+        return await self._ask_of(session_id, "session", question, _row, position, wait_s)
 
     async def events(
         self,
@@ -88,15 +85,12 @@ class ProjectorOwners(Asker):
 
         `at_end`: from a table that holds all that the log holds now.
         """
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
         follow_s = wait_ms / 1000
 
-        def question(left_s: float) -> EventsQuestion:
+        def question(here: str | None, left_s: float) -> EventsQuestion:
             return EventsQuestion(workspace_id, session_id, after, limit, max_bytes, follow_s, here, left_s, subject_id, at_end)
 
-        return await self._ask(partition, "events", question, _events_page, deadline_s, more_s=follow_s)
+        return await self._ask_of(session_id, "events", question, _events_page, position, wait_s, more_s=follow_s)
 
     async def sessions(
         self,
@@ -126,60 +120,48 @@ class ProjectorOwners(Asker):
         return SessionsPage(tuple(rows[:limit]), str(_place(rows[limit - 1])) if more and len(rows) >= limit else None)
 
     async def event_named(
-        self, workspace_id: str, session_id: str, event_id: str, *, hint: int | None = None,
+        self, workspace_id: str, session_id: str, event_id: str, *,
         subject_id: str | None = None, position: Position | None = None, wait_s: float = 5.0,
     ) -> int:  # fmt: skip
-        """The sequence of an event; at once where it is near `hint`, or near the session's end. Else as `session`."""
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
+        """The sequence of an event; at once where it is near the session's end. Else as `session`."""
 
-        def question(left_s: float) -> EventNamedQuestion:
-            return EventNamedQuestion(workspace_id, session_id, event_id, hint, here, left_s, subject_id)
+        def question(here: str | None, left_s: float) -> EventNamedQuestion:
+            return EventNamedQuestion(workspace_id, session_id, event_id, here, left_s, subject_id)
 
-        return await self._ask(partition, "event_named", question, _sequence, deadline_s)
+        return await self._ask_of(session_id, "event_named", question, _sequence, position, wait_s)
 
     async def checkpoints(
         self, workspace_id: str, session_id: str, *, subject_id: str | None = None, cursor: str | None = None, limit: int = 100,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> CheckpointsPage:  # fmt: skip
         """Newest first. Else as `session`."""
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
 
-        def question(left_s: float) -> CheckpointsQuestion:
+        def question(here: str | None, left_s: float) -> CheckpointsQuestion:
             return CheckpointsQuestion(workspace_id, session_id, cursor, limit, here, left_s, subject_id)
 
-        return await self._ask(partition, "checkpoints", question, _checkpoints_page, deadline_s)
+        return await self._ask_of(session_id, "checkpoints", question, _checkpoints_page, position, wait_s)
 
     async def checkpoint(
         self, workspace_id: str, session_id: str, checkpoint_id: str, *,
         subject_id: str | None = None, position: Position | None = None, wait_s: float = 5.0,
     ) -> CheckpointRow:  # fmt: skip
         """As `session`."""
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
 
-        def question(left_s: float) -> ItemQuestion:
+        def question(here: str | None, left_s: float) -> ItemQuestion:
             return ItemQuestion(workspace_id, session_id, checkpoint_id, here, left_s, subject_id)
 
-        return await self._ask(partition, "checkpoint", question, _checkpoint, deadline_s)
+        return await self._ask_of(session_id, "checkpoint", question, _checkpoint, position, wait_s)
 
     async def run(
         self, workspace_id: str, session_id: str, run_id: str, *,
         subject_id: str | None = None, position: Position | None = None, wait_s: float = 5.0,
     ) -> RunRow:  # fmt: skip
         """As `session`."""
-        deadline_s = time.monotonic() + wait_s
-        partition = self._partition(session_id)
-        here = await self._passed_elsewhere(position, partition, deadline_s)
 
-        def question(left_s: float) -> ItemQuestion:
+        def question(here: str | None, left_s: float) -> ItemQuestion:
             return ItemQuestion(workspace_id, session_id, run_id, here, left_s, subject_id)
 
-        return await self._ask(partition, "run", question, _run, deadline_s)
+        return await self._ask_of(session_id, "run", question, _run, position, wait_s)
 
     async def claimable(
         self, workspace_id: str, lanes: Sequence[str], *,

@@ -1,7 +1,6 @@
 """Questions about Runs, checkpoints and single events, of a projector's application (`connectors.owner.app`)."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import msgspec
 
@@ -13,10 +12,8 @@ from connectors.owner.messages import (
     EventNamedQuestion,
     ItemQuestion,
 )
+from streams.query.queries import LANES_MAX
 from streams.query.reads import Reads
-
-_LANES_MAX: Final = 16
-_SEQUENCE_MAX: Final = 2**62
 
 _event_named = msgspec.msgpack.Decoder(EventNamedQuestion)
 _checkpoints = msgspec.msgpack.Decoder(CheckpointsQuestion)
@@ -33,8 +30,8 @@ class RunQuestions:
         self.answers: dict[str, Callable[[bytes, Receive], Awaitable[object]]] = {
             "event_named": self._event_named,
             "checkpoints": self._checkpoints,
-            "checkpoint": self._checkpoint,
-            "run": self._run,
+            "checkpoint": _item_by(reads.checkpoint),
+            "run": _item_by(reads.run),
             "claimable": self._claimable,
             "claimed": self._claimed,
         }
@@ -45,7 +42,6 @@ class RunQuestions:
             question.workspace_id,
             question.session_id,
             question.event_id,
-            hint=None if question.hint is None else bounded("hint", question.hint, 1, _SEQUENCE_MAX),
             subject_id=question.subject_id,
             position=position(question.position),
             wait_s=waited(question.wait_s),
@@ -64,31 +60,9 @@ class RunQuestions:
             wait_s=waited(question.wait_s),
         )
 
-    async def _checkpoint(self, body: bytes, receive: Receive) -> object:
-        question = decoded(body, _item)
-        return await self._reads.checkpoint(
-            question.workspace_id,
-            question.session_id,
-            question.item_id,
-            subject_id=question.subject_id,
-            position=position(question.position),
-            wait_s=waited(question.wait_s),
-        )
-
-    async def _run(self, body: bytes, receive: Receive) -> object:
-        question = decoded(body, _item)
-        return await self._reads.run(
-            question.workspace_id,
-            question.session_id,
-            question.item_id,
-            subject_id=question.subject_id,
-            position=position(question.position),
-            wait_s=waited(question.wait_s),
-        )
-
     async def _claimable(self, body: bytes, receive: Receive) -> object:
         question = decoded(body, _claimable)
-        bounded("lanes", len(question.lanes), 1, _LANES_MAX)
+        bounded("lanes", len(question.lanes), 1, LANES_MAX)
         bounded("partitions", len(question.partitions), 1, LIMIT_MAX)
         follow_s = waited(question.follow_s)
         found = self._reads.claimable(
@@ -112,3 +86,20 @@ class RunQuestions:
             partitions=question.partitions,
             wait_s=waited(question.wait_s),
         )
+
+
+def _item_by(read: Callable[..., Awaitable[object]]) -> Callable[[bytes, Receive], Awaitable[object]]:
+    """Answers an `ItemQuestion` by one of the reads of an item."""
+
+    async def answer(body: bytes, receive: Receive) -> object:
+        question = decoded(body, _item)
+        return await read(
+            question.workspace_id,
+            question.session_id,
+            question.item_id,
+            subject_id=question.subject_id,
+            position=position(question.position),
+            wait_s=waited(question.wait_s),
+        )
+
+    return answer

@@ -20,7 +20,7 @@ from streams.authority.items import HotSessions, SessionItems, state_key
 from streams.custody.dead_letters import Address, Letter, dead_letter
 from streams.custody.sealing import Sealer, content_expiry_day
 from streams.errors import RecordUnreadable
-from streams.log.checkpoints import encode_checkpoint, public_checkpoint
+from streams.log.checkpoints import encode_public_checkpoint, public_checkpoint
 from streams.log.client import MAX_RECORD_BYTES
 from streams.log.outcomes import told
 from streams.log.partitioner import partition_of
@@ -170,7 +170,7 @@ class SessionAuthority:
         """In public, once: a fork that brings it along tells nothing new of it."""
         told = public_checkpoint(draft, accepted_at)
         if told is not None:
-            step.produce(self._checkpoints, step.partition, told.checkpoint_id.encode(), encode_checkpoint(told))
+            step.produce(self._checkpoints, step.partition, told.checkpoint_id.encode(), encode_public_checkpoint(told))
 
     def _set_aside(self, step: Step, record: Record, error: RecordUnreadable) -> None:
         reason, _, detail = error.detail.partition(": ")

@@ -50,12 +50,12 @@ def public_checkpoint(draft: Draft, accepted_at: int) -> PublicCheckpoint | None
     )
 
 
-def encode_checkpoint(told: PublicCheckpoint) -> bytes:
+def encode_public_checkpoint(told: PublicCheckpoint) -> bytes:
     """A whole value."""
     return codec.encode(_SUBJECT, msgspec.structs.asdict(told))
 
 
-def decode_checkpoint(value: bytes) -> PublicCheckpoint:
+def decode_public_checkpoint(value: bytes) -> PublicCheckpoint:
     """Raises `RecordUnreadable`."""
     try:
         return msgspec.convert(codec.decode_as(_SUBJECT, value), PublicCheckpoint)

@@ -25,6 +25,8 @@ from streams.query.pages import CheckpointsPage, EventsPage, Gap, ListingCursor,
 MISSING: Final = "sequence.missing"
 """The reason of a gap that no record accounts for."""
 
+LANES_MAX: Final = 16
+"""Of one question for Runs."""
 _LOOKED_AT_MAX: Final = 3000
 """Places of a lane that one question looks at: more than it asks for where sessions have closed whose Runs are still taken out."""
 _SLICE_EVENTS: Final = 500

@@ -106,24 +106,23 @@ class Reads:
         return self._model.sessions(workspace_id, subject_id, partitions=partitions, cursor=place, limit=limit)
 
     async def event_named(
-        self, workspace_id: str, session_id: str, event_id: str, *, hint: int | None = None,
+        self, workspace_id: str, session_id: str, event_id: str, *,
         subject_id: str | None = None, position: Position | None = None, wait_s: float,
     ) -> int:  # fmt: skip
-        """The sequence of an event: that of `hint` where it is there, else looked for from the session's end backwards, a slice at a
-        time, between which others are answered.
+        """The sequence of an event, looked for from the session's end backwards, a slice at a time, between which others are answered.
 
         Raises as `session`; `Overloaded` where the session is too long to be looked through within `wait_s`.
         """
         deadline_s = time.monotonic() + wait_s
 
-        def look(through: int | None) -> tuple[int | None, int]:
+        def look(through: int | None = None) -> tuple[int | None, int]:
             return self._model.named_event(workspace_id, session_id, event_id, subject_id, through=through)
 
-        found, left = await self._read(session_id, position, wait_s, lambda: look(hint))
+        found, left = await self._read(session_id, position, wait_s, look)
         if found is None:
             # What the log holds by now may be what is looked for.
             await self._freshness.at_end(self._model.partition(session_id), deadline_s)
-            found, left = look(None)
+            found, left = look()
         while found is None and left:
             if time.monotonic() > deadline_s:
                 raise Overloaded(f"session {session_id} is too long to look for {event_id} without its sequence", retry_after_s=1)

@@ -205,7 +205,17 @@ def test_the_demo_shows_everything_and_leaves_nothing_behind(tmp_path: Path) -> 
         started.kill()
         started.wait()
     assert started.returncode == 0, said
-    for part in ("no difference", "0 records became 0 events", "claude-code, record", "tau-bench, record", '"content":', "events/s"):
+    for part in (
+        "no difference",
+        "0 records became 0 events",
+        "claude-code, record",
+        "tau-bench, record",
+        '"content":',
+        "events/s",
+        "settled by provider_lookup",
+        "messages, each once and in order",
+        "actions, each once",
+    ):
         assert part in printed
     assert list(tmp_path.iterdir()) == []
     assert not [process for process in psutil.process_iter(["cmdline"]) if str(tmp_path) in " ".join(process.info["cmdline"] or [])]

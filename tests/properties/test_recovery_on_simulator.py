@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, precondition, rule
 from streams.authority.encoding import decode_state
 from streams.authority.repeats import is_chunk
 from streams.clock import now_us
-from streams.log.checkpoints import decode_checkpoint
+from streams.log.checkpoints import decode_public_checkpoint
 from streams.log.partitioner import partition_of
 from streams.log.record import decode_command, decode_event, decode_outcomes
 from streams.session.commands import Command, Kind, Report
@@ -299,7 +299,7 @@ class RecoveryMachine(AuthoritiesMachine):
         rows: dict[str, set[tuple[str, int]]] = defaultdict(set)
         for partition in (0, 1):
             for entry in self.cluster.committed((TOPICS.checkpoints, partition)):
-                row = decode_checkpoint(entry.value or b"")
+                row = decode_public_checkpoint(entry.value or b"")
                 rows[row.checkpoint_id].add((row.session_id, row.expires_at))
         left: dict[str, set[tuple[str, int]]] = defaultdict(set)
         for session_id, events in logs.items():

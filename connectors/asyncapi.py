@@ -223,7 +223,8 @@ def _operations(topics: Mapping[str, TopicSpec], prefix: str) -> Iterator[tuple[
                     "channel": {"$ref": f"#/channels/{name}"},
                     "title": f"{role} {'writes' if action == 'send' else 'reads'} {spec.name}",
                 }
-                if action == "receive" and role in _GROUPS and role not in channel.writers:
+                # A changelog is read by the role that alone writes it, in each partition that it has.
+                if action == "receive" and role in _GROUPS and channel.writers != (role,):
                     group = {"type": "string", "const": f"{prefix}{role}"}
                     operation["bindings"] = {"kafka": {"groupId": group, "bindingVersion": _BINDING}}
                 yield f"{role}.{action}.{name}", operation

@@ -109,6 +109,13 @@ def _sealed_bytes(contents: Iterable[Content]) -> int:
     return sum([len(content.ciphertext or b"") for content in contents])
 
 
+def _worker(principal: Principal, kind: Kind, report: Report | None) -> tuple[str, ...]:
+    """Who asks as a worker: what one attempt was told is no answer for another, which would take what it did for its own."""
+    if report is not None:
+        return principal.principal_id, report.run_id, str(report.generation), report.native_task_id or ""
+    return (principal.principal_id,) if kind in (Kind.CLAIM, Kind.REPLACE) else ()
+
+
 class CommandComposer:
     """Thread-safe. Every method but `knows` and `needs_keyring` may block on the keyring, and raise `KeyringUnavailable`."""
 
@@ -159,6 +166,12 @@ class CommandComposer:
     def naming(self, facts: SessionFacts, incoming: Incoming) -> Naming:
         identity_key = self._identity_key(facts.workspace_id)
         return Naming(derive_command_id(identity_key, facts.workspace_id, facts.session_id, incoming.idempotency_key))
+
+    def upload_id(self, facts: SessionFacts, incoming: Incoming) -> str:
+        """Of the bytes that a principal uploads under a key: nobody takes another's name beforehand."""
+        # No caller's key has a line break in it.
+        own = structs.replace(incoming, idempotency_key=f"{incoming.idempotency_key}\n{incoming.principal.principal_id}")
+        return self.naming(facts, own).of("snap")
 
     def claim_digest(self, incoming: Incoming) -> str:
         """Which claim by lane this is, wherever it leads: 32 hex digits, keyed."""
@@ -219,7 +232,9 @@ class CommandComposer:
             workspace_id=facts.workspace_id,
             kind=kind,
             principal_id=incoming.principal.principal_id,
-            request_digest=request_digest(identity_key, incoming.method, incoming.path, incoming.body),
+            request_digest=request_digest(
+                identity_key, incoming.method, incoming.path, incoming.body, *_worker(incoming.principal, kind, report)
+            ),
             issued_at=issued_at,
             not_after=issued_at + self._timeout_us,
             expected_sequence=expected_sequence,

@@ -14,6 +14,7 @@ from streams.session.events import FAMILIES, TYPES
 from streams.session.ids import PREFIXES
 from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S, LONGEST_LEASE_MS, LONGEST_WINDOW_DAYS, SHORTEST_LEASE_MS
 from streams.session.vocabulary import NAME_PATTERN, RELATIONS
+from streams.session.words import IMPORTED, LIVE, NATIVE, NO_SNAPSHOT, REBUILD, REFERENCED, RESTORE, STANDARD, STORED, ZDR
 
 INT64_MAX = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -121,20 +122,24 @@ OutsideId = Annotated[str, Meta(min_length=1, max_length=512, description="The c
 if TYPE_CHECKING:
     EventType = str
     Relation = str
+    RecoveryMode = str
+    ContinuationKind = str
+    SnapshotKind = str
+    Origin = str
+    PolicyMode = str
 else:
     EventType = Literal[tuple(sorted(TYPES))]
     Relation = Literal[tuple(sorted(RELATIONS))]
+    RecoveryMode = Literal[RESTORE, REBUILD]
+    ContinuationKind = Literal[NATIVE, REBUILD]
+    SnapshotKind = Literal[STORED, REFERENCED, NO_SNAPSHOT]
+    Origin = Literal[LIVE, IMPORTED]
+    PolicyMode = Literal[STANDARD, ZDR]
 Role = Literal["user", "assistant", "tool", "system"]
-Origin = Literal["live", "imported"]
-PolicyMode = Literal["standard", "zdr"]
 ThreadKind = Literal["main", "child"]
 WaitKind = Literal["human", "machine", "timer"]
 EvidenceKind = Literal["provider_lookup", "idempotency_mechanism", "accepted_receipt", "governed_decision"]
 EffectOutcome = Literal["succeeded", "failed", "not_performed", "abandoned"]
-
-RecoveryMode = Literal["checkpoint_restore", "event_log_rebuild"]
-ContinuationKind = Literal["native", "event_log_rebuild"]
-SnapshotKind = Literal["stored", "referenced", "none"]
 Positions = Annotated[str, Meta(pattern=r"^[a-z0-9_=:,;-]*$(?!\n)", description="Where content lies, by session and expiry day")]
 
 TIMES = frozenset({"expires_at", "lease_expires_at", "verified_at"})

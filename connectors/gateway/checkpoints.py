@@ -47,7 +47,7 @@ class CheckpointView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     through_event_id: f.EventId
     harness_revision: f.Name | None
     environment_revision: f.Name | None
-    continuation_kind: str
+    continuation_kind: f.ContinuationKind
     created_at: f.Moment
     expires_at: f.Moment
 

@@ -2,7 +2,8 @@
 
 - A claim by lane asks for Runs that the tables hold for claimable and sends the claim of one after the other, until the authority
   grants one: of several who try a Run, exactly one is granted it. A Run that somebody else got, or that settled meanwhile, is passed over.
-- The order in which the first few are tried is drawn for each claim anew, and the same for a repeat of it.
+- The order in which the first few are tried is drawn for each claim anew, and the same for a repeat of it. What other claims of this
+  gateway are after is left to them (`lanes`).
 - A repeat finds the attempt that it was granted by the claim's digest, a keyed hash of workspace, principal and Idempotency-Key,
   and is told the same grant. Once that attempt has ended there is nothing to repeat: another Run may be granted.
 - A Run whose history cannot be read whole is left to workers that cope (`incomplete_ok`). Where no other Run came within `wait_ms`,
@@ -29,7 +30,7 @@ from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway, Refused
 from connectors.gateway.streaming import gone
 from connectors.support.statement import ExactTuple
-from streams.errors import NotFound
+from streams.errors import NotFound, OutcomeUnknown, StreamsError
 from streams.projections.runs import RunRow
 from streams.session import refusals
 from streams.session.commands import Kind
@@ -37,8 +38,10 @@ from streams.session.events import AttemptAttributes
 
 _RUN: Final = "/v1/sessions/{session_id}/runs/{run_id}"
 _FEW: Final = 8
-"""Of the oldest claimable Runs that a claim by lane asks for, beside those that it was refused, for each such claim that is under way
-here: among so many they seldom try the same one, and only the first of those would be granted it."""
+"""Of the oldest claimable Runs that a claim by lane asks for, beside those that it was refused and those that others here are after:
+among so many the claims of several gateways seldom try the same one."""
+_EACH: Final = 2
+"""Runs that another claim keeps from this one: one that it is after, and one that was just granted and is in the tables still."""
 _MANY: Final = 100
 _PAUSE_S: Final = 0.1
 """Before the tables are asked again where nothing that they told was granted."""
@@ -50,6 +53,8 @@ _TAKEN: Final = frozenset(
     }
 )  # fmt: skip
 """Refusals of one Run that say nothing against the next."""
+_ONE_CLAIMS: Final = frozenset({refusals.HISTORY_UNAVAILABLE, refusals.SEQUENCE_CONFLICT})
+"""Refusals for what one claim asks for: another may be granted the Run."""
 
 
 async def claim(gateway: Gateway, call: Call, body: bodies.ClaimRun) -> Answer:
@@ -139,7 +144,7 @@ class _Search:
 
     async def found(self, wait_ms: int) -> Sequence[RunRow]:
         principal, gateway = self._call.principal, self._gateway
-        limit = min(_FEW * max(1, gateway.claims.taken) + len(self._passed), _MANY)
+        limit = min(_FEW + _EACH * gateway.claims.taken + len(self._passed), _MANY)
         return await gateway.owners.claimable(
             principal.workspace_id, self._body.lanes, subject_id=principal.subject_id, limit=limit, wait_ms=wait_ms,
             wait_s=gateway.limits.position_wait_s,
@@ -147,8 +152,14 @@ class _Search:
 
     async def first_granted(self, rows: Sequence[RunRow]) -> Answer | None:
         """Raises `Refused` for what is no Run's fault, and what sending a command raises."""
-        for row in sorted(rows, key=lambda each: hashlib.sha256(f"{self._digest}{each.run_id}".encode()).digest()):
-            if (row.run_id, row.generation) not in self._passed:
+        lanes, digest = self._gateway.lanes, self._digest
+
+        def turn(row: RunRow) -> tuple[bool, bytes]:
+            return not lanes.is_mine(digest, row), hashlib.sha256(f"{digest}{row.run_id}".encode()).digest()
+
+        for row in sorted(rows, key=turn):
+            # Others may have begun while this one waited for an answer.
+            if (row.run_id, row.generation) not in self._passed and lanes.is_left_for(digest, row):
                 answer = await self._granted(row, row.generation + 1)
                 if answer is not None:
                     return answer
@@ -159,23 +170,33 @@ class _Search:
         """`generation` is the one to be granted: a Run that was lost may be claimed again once that attempt has ended."""
         gateway, body = self._gateway, self._body
         incoming = self._call.incoming()
-        # No caller's key has a line break in it.
-        of_run = structs.replace(incoming, idempotency_key=f"{incoming.idempotency_key}\n{row.run_id}\n{generation}")
+        # The digest holds the principal: the same key of another one is another claim. No caller's key has a line break in it.
+        of_run = structs.replace(incoming, idempotency_key=f"{self._digest}\n{row.run_id}\n{generation}")
 
         def event(_: Naming) -> NewEvent:
             return _started(row.run_id, body, self._digest)
 
         gateway.changes.take()
         try:
-            return claimed(await _sent(gateway, self._call, row.session_id, event, body.lease_ms, Kind.CLAIM, of_run))
+            with gateway.lanes.after(self._digest, row):
+                return claimed(await _sent(gateway, self._call, row.session_id, event, body.lease_ms, Kind.CLAIM, of_run))
         except NotFound:
             return None
+        except OutcomeUnknown:
+            raise
         except Refused as refused:
-            if refused.outcome.code == refusals.HISTORY_UNAVAILABLE:
+            code = refused.outcome.code
+            if code not in _TAKEN or code in _ONE_CLAIMS:
+                gateway.lanes.free(row)
+            if code == refusals.HISTORY_UNAVAILABLE:
                 self.unreadable = self.unreadable or refused
-            elif refused.outcome.code not in _TAKEN:
+            elif code not in _TAKEN:
                 raise
             return None
+        except StreamsError:
+            # Nothing was sent.
+            gateway.lanes.free(row)
+            raise
         finally:
             gateway.changes.give_back()
 

@@ -28,7 +28,7 @@ async def read(gateway: Gateway, call: Call, _: NoQuery) -> Answer:
     policy = gateway.policies.of(call.principal.workspace_id)
     view = WorkspacePolicyView(
         workspace_id=call.principal.workspace_id,
-        mode=policy.mode,  # type: ignore[arg-type]
+        mode=policy.mode,
         content_window_days=policy.content_window_days,
         checkpoint_window_s=policy.checkpoint_window_s,
         source="installation" if policy.changed_at is None else "workspace",

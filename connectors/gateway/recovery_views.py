@@ -52,7 +52,7 @@ class Restores(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class RecoveryView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """From what the worker goes on. `checkpoint_session_id`: of the session whose position `through_sequence` is."""
 
-    mode: str
+    mode: f.RecoveryMode
     reason: str | None
     checkpoint_id: f.CheckpointId | None
     checkpoint_session_id: f.SessionId | None

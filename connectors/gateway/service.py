@@ -21,6 +21,7 @@ from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
 from connectors.gateway.guards import Admission, Budget, RateLimit
+from connectors.gateway.lanes import LaneClaims
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.metrics import Metrics
 from connectors.gateway.opening import HELD_FROM_BYTES, TextGate
@@ -169,6 +170,7 @@ class Gateway:
         self.graphs = Budget(limits.graphs_max, "graphs")
         self.exports = Budget(limits.exports_max, "exports")
         self.claims = Budget(limits.claims_max, "claims")
+        self.lanes = LaneClaims()
         self.transfers = Budget(limits.transfers_max, "transfers")
         self.conversations = Budget(limits.conversations_max, "conversations")
         self.bodies = Budget(limits.bodies_bytes_max, "bytes of requests")
@@ -234,12 +236,12 @@ class Gateway:
         principal.require_sight_of(session_id, row.workspace_id, row.subject_id)
         return row
 
-    async def naming(self, call: Call, facts: SessionFacts) -> Naming:
-        """The ids of what the request makes. Raises `KeyringUnavailable`."""
+    async def upload_id(self, call: Call, facts: SessionFacts) -> str:
+        """What the bytes of this request are called. Raises `KeyringUnavailable`."""
         incoming = call.incoming()
         if self.composer.knows(facts.workspace_id):
-            return self.composer.naming(facts, incoming)
-        return await self.in_thread(partial(self.composer.naming, facts, incoming))
+            return self.composer.upload_id(facts, incoming)
+        return await self.in_thread(partial(self.composer.upload_id, facts, incoming))
 
     async def claim_digest(self, call: Call) -> str:
         """Of a claim by lane: by it a repeat is known again, and nothing else is. Raises `KeyringUnavailable`."""

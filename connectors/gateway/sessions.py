@@ -67,8 +67,8 @@ def session_view(gateway: Gateway, row: SessionRow) -> SessionView:
         workspace_id=row.workspace_id,
         subject_id=row.subject_id,
         status=row.status,
-        origin=row.origin,  # type: ignore[arg-type]
-        policy=Policy(row.policy_mode, row.content_window_days, row.checkpoint_window_s),  # type: ignore[arg-type]
+        origin=row.origin,
+        policy=Policy(row.policy_mode, row.content_window_days, row.checkpoint_window_s),
         sequence=row.sequence,
         position=gateway.position_text(row.session_id, row.last_command_offset),
         created_at=f.when(row.created_at),
@@ -118,7 +118,7 @@ async def create(gateway: Gateway, call: Call, body: bodies.CreateSession) -> An
         position=gateway.position_text(facts.session_id, outcome.position_offset),
         subject_id=facts.subject_id,
         origin=body.origin,
-        policy=Policy(facts.policy_mode, facts.content_window_days, facts.checkpoint_window_s),  # type: ignore[arg-type]
+        policy=Policy(facts.policy_mode, facts.content_window_days, facts.checkpoint_window_s),
     )
     return told(201, created, outcome)
 

@@ -47,7 +47,7 @@ async def upload(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
     report = report_of(call, position_needed=False)
     facts = await gateway.facts_of(call, call.path["session_id"])
     await require_not_fenced(gateway, call, facts.session_id, report)
-    upload_id = (await gateway.naming(call, facts)).of("snap")
+    upload_id = await gateway.upload_id(call, facts)
     bytes_max = gateway.limits.upload_bytes_max
     if facts.policy_mode == ZDR:
         size = await _dropped(call.chunks(bytes_max), expected)

@@ -118,7 +118,7 @@ class Freshness:
         await self.all_at_end((partition,), deadline_s)
 
     async def all_at_end(self, partitions: Collection[int], deadline_s: float) -> None:
-        """`at_end` of several, by one question."""
+        """`at_end` of several, asked at once."""
         ends = await self._ends_now(tuple([(self._events, partition) for partition in sorted(partitions)]))
         for (_, partition), end in ends.items():
             await self._reached(partition, end, deadline_s)
@@ -184,7 +184,8 @@ class Freshness:
         return (await self._ends_now((place,)))[place]
 
     async def _ends_now(self, places: tuple[Place, ...]) -> Mapping[Place, int]:
-        """The high watermarks, by a question sent after this call; those who ask for the same meanwhile share the next one."""
+        """Where a table has to be, to have all that lies below the high watermarks (`_ends_of`), by a question sent after this call;
+        those who ask for the same meanwhile share the next one."""
         task = self._next.get(places)
         if task is None:
             task = self._next[places] = asyncio.create_task(self._ask(places))
@@ -193,7 +194,19 @@ class Freshness:
     async def _ask(self, places: tuple[Place, ...]) -> Mapping[Place, int]:
         async with self._turns.setdefault(places, asyncio.Lock()):
             del self._next[places]
-            return await asyncio.to_thread(self._ends.query, places, committed=False)
+            return await asyncio.to_thread(self._ends_of, places)
+
+    def _ends_of(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """The high watermarks; of events, one less where the last record is known for a marker, which no table ever sees.
+
+        A client tells that it is past a marker only with an answer that is empty, for which the broker takes its time. Events are
+        written in transactions alone, and one is undecided until its marker stands behind its last event. So where the last stable
+        offset, asked for first, is the high watermark still, nothing stood behind it and nothing was undecided: what
+        stands in front of it is a marker.
+        """
+        stable = self._ends.query([place for place in places if place[0] == self._events], committed=True)
+        ends = self._ends.query(places, committed=False)
+        return {place: end - 1 if 0 < end == stable.get(place) else end for place, end in ends.items()}
 
     @contextmanager
     def _registered(self, *partitions: int) -> Iterator[tuple[list[_Waiters], _Future]]:

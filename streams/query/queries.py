@@ -6,10 +6,11 @@
 - Pages are bounded by count and by bytes; one event, however large, always fits.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from heapq import merge
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas.codec import HEADER_BYTES
 from streams.errors import Invalid, NotFound
@@ -31,6 +32,14 @@ _LOOKED_AT_MAX: Final = 3000
 """Places of a lane that one question looks at: more than it asks for where sessions have closed whose Runs are still taken out."""
 _SLICE_EVENTS: Final = 500
 _SLICE_BYTES: Final = 1 << 20
+
+
+class _Place(NamedTuple):
+    """Where a Run stands in its lane, the oldest first, and the key of its row."""
+
+    accepted_at: int
+    key: bytes
+    partition: int
 
 
 class ReadModel:
@@ -72,14 +81,19 @@ class ReadModel:
         self, workspace_id: str, subject_id: str | None, *, partitions: Collection[int], cursor: ListingCursor | None, limit: int
     ) -> SessionsPage:
         """Sessions that lie in `partitions`, newest first, from behind `cursor`. Raises as `session`, or `Invalid`."""
-        with ExitStack() as reading:
-            tables = [reading.enter_context(self._tables.reading(partition)) for partition in self.checked(partitions)]
-            places = sorted(
-                (place for table in tables for place in _listed(table, workspace_id, subject_id, cursor, limit + 1)),
-                key=lambda place: place[0],
-                reverse=True,
-            )
-            values = [table.store.get(row_key(place.session_id)) for place, table in places[:limit]]
+        tables = [self._tables.serving(partition) for partition in self.checked(partitions)]
+        places: list[tuple[ListingCursor, int]] = []
+        for partition in partitions:
+            with self._tables.reading(partition) as table:
+                places += _listed(table, workspace_id, subject_id, cursor, limit + 1)
+        places.sort(reverse=True)
+        values = []
+        for place, partition in places[:limit]:
+            # Each on its own: a row that cannot be read is held against its own table.
+            with self._tables.reading(partition) as table:
+                values.append(table.store.get(row_key(place.session_id)))
+        for table in tables:
+            self._tables.still(table)
         rows = tuple(decode_row(value) for value in values if value is not None)
         return SessionsPage(rows, str(places[limit - 1][0]) if len(places) > limit else None)
 
@@ -142,13 +156,38 @@ class ReadModel:
         self, workspace_id: str, lanes: Collection[str], subject_id: str | None, *, partitions: Collection[int], limit: int
     ) -> tuple[RunRow, ...]:
         """Runs of the lanes that may be claimed, oldest first. Raises as `session`, or `Invalid`."""
-        found: list[tuple[int, RunRow]] = []
-        for partition in self.checked(partitions):
+        tables = [self._tables.serving(partition) for partition in self.checked(partitions)]
+        found: list[RunRow] = []
+        is_open: dict[str, bool] = {}
+        with ExitStack() as scans:
+            prefixes = [runs.lane_prefix(workspace_id, subject_id, lane) for lane in dict.fromkeys(lanes)]
+            waiting = [scans.enter_context(closing(self._waiting(table.partition, prefix))) for table in tables for prefix in prefixes]
+            # No row is read before its turn: of most places in most partitions none is.
+            places = merge(*waiting)
+            while len(found) < limit and (some := list(islice(places, limit - len(found)))):
+                found += self._still_waiting(some, subject_id, is_open)
+        for table in tables:
+            self._tables.still(table)
+        return tuple(found)
+
+    def _waiting(self, partition: int, prefix: bytes) -> Generator[_Place]:
+        """The places of one lane, oldest first."""
+        with self._tables.reading(partition) as table, table.store.scan(prefix) as pairs:
+            for key, _ in islice(pairs, _LOOKED_AT_MAX):
+                yield _Place(*runs.waiting_at(prefix, key), partition)
+
+    def _still_waiting(self, places: Sequence[_Place], subject_id: str | None, is_open: dict[str, bool]) -> list[RunRow]:
+        """The Runs at these places, in their order, but for those whose session closed or that changed since the place was read."""
+        rows: dict[bytes, RunRow] = {}
+        for partition in {place.partition for place in places}:
+            keys = {place.key: runs.session_of(place.key) for place in places if place.partition == partition}
             with self._tables.reading(partition) as table:
-                for lane in lanes:
-                    found += _waiting(table, workspace_id, subject_id, lane, limit)
-        found.sort(key=lambda each: (each[0], each[1].run_id))
-        return tuple([row for _, row in found[:limit]])
+                _look_up(table, keys.values(), subject_id, is_open)
+                left = [key for key, session_id in keys.items() if is_open[session_id]]
+                for key, value in zip(left, table.store.get_many(left), strict=True):
+                    if value is not None:
+                        rows[key] = runs.decode_run(value)
+        return [row for place in places if (row := rows.get(place.key)) is not None and row.may_be_claimed]
 
     def claimed(self, workspace_id: str, claim_digest: str, subject_id: str | None, *, partitions: Collection[int]) -> tuple[RunRow, ...]:
         """Runs of open sessions whose live attempt has this digest: at most one, but for claims that were sent at the same time.
@@ -158,11 +197,13 @@ class ReadModel:
         prefix, found = runs.claim_prefix(workspace_id, claim_digest), []
         for partition in self.checked(partitions):
             with self._tables.reading(partition) as table:
-                is_open = _open_sessions(table, subject_id)
                 with table.store.scan(prefix) as pairs:
                     keys = [runs.held_at(prefix, key) for key, _ in islice(pairs, _LOOKED_AT_MAX)]
                 rows = [runs.decode_run(value) for value in table.store.get_many(keys) if value is not None]
-                found += [row for row in rows if row.is_held and is_open(row.session_id)]
+                held = [row for row in rows if row.is_held]
+                is_open: dict[str, bool] = {}
+                _look_up(table, [row.session_id for row in held], subject_id, is_open)
+                found += [row for row in held if is_open[row.session_id]]
         return tuple(found)
 
     def checked(self, partitions: Collection[int]) -> Collection[int]:
@@ -172,37 +213,12 @@ class ReadModel:
         return partitions
 
 
-def _waiting(table: OwnedTable, workspace_id: str, subject_id: str | None, lane: str, limit: int) -> list[tuple[int, RunRow]]:
-    """When they were accepted, and the Runs: the oldest of one lane. What was read may have changed meanwhile."""
-    prefix = runs.lane_prefix(workspace_id, subject_id, lane)
-    is_open, found = _open_sessions(table, subject_id), []
-    with table.store.scan(prefix) as pairs:
-        places = (runs.waiting_at(prefix, key) for key, _ in islice(pairs, _LOOKED_AT_MAX))
-        for accepted_at, key in places:
-            if not is_open(runs.session_of(key)):
-                continue
-            value = table.store.get(key)
-            row = None if value is None else runs.decode_run(value)
-            if row is not None and row.may_be_claimed:
-                found.append((accepted_at, row))
-                if len(found) == limit:
-                    break
-    return found
-
-
-def _open_sessions(table: OwnedTable, subject_id: str | None) -> Callable[[str], bool]:
-    """Whether a session is open, and one of the subject's where that is given; each is looked up once."""
-    known: dict[str, bool] = {}
-
-    def is_open(session_id: str) -> bool:
-        found = known.get(session_id)
-        if found is None:
-            value = table.store.get(row_key(session_id))
-            row = None if value is None else decode_row(value)
-            found = known[session_id] = row is not None and row.status == OPEN and subject_id in (None, row.subject_id)
-        return found
-
-    return is_open
+def _look_up(table: OwnedTable, session_ids: Iterable[str], subject_id: str | None, is_open: dict[str, bool]) -> None:
+    """Tells of those sessions of which `is_open` does not tell yet whether they are open, and the subject's where one is given."""
+    new = [session_id for session_id in dict.fromkeys(session_ids) if session_id not in is_open]
+    for session_id, value in zip(new, table.store.get_many([row_key(each) for each in new]), strict=True):
+        row = None if value is None else decode_row(value)
+        is_open[session_id] = row is not None and row.status == OPEN and subject_id in (None, row.subject_id)
 
 
 def _events(table: OwnedTable, row: SessionRow, after: int, limit: int, max_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -227,12 +243,12 @@ def _row(table: OwnedTable, workspace_id: str, session_id: str, subject_id: str 
 
 def _listed(
     table: OwnedTable, workspace_id: str, subject_id: str | None, cursor: ListingCursor | None, limit: int
-) -> list[tuple[ListingCursor, OwnedTable]]:
+) -> list[tuple[ListingCursor, int]]:
     prefix = listing_prefix(workspace_id, subject_id)
     start = None if cursor is None else listing_key(prefix, cursor.created_at, cursor.session_id)
     with table.store.scan(prefix, start=start, reverse=True) as pairs:
         behind = (key for key, _ in pairs if key != start)
-        return [(ListingCursor(*listed(prefix, key)), table) for key in islice(behind, limit)]
+        return [(ListingCursor(*listed(prefix, key)), table.partition) for key in islice(behind, limit)]
 
 
 def _explained(gaps: list[Gap], found: tuple[Marker, ...]) -> tuple[Gap, ...]:

@@ -69,6 +69,7 @@ def event_ids(command_id: str) -> Callable[[int], EventId]:
     return at
 
 
-def request_digest(identity_key: bytes, method: str, path: str, body: bytes) -> bytes:
-    """What a repeat of a request is compared by (32 bytes): keyed, since the plaintext is personal."""
-    return hmac.digest(identity_key, _fields(method.encode(), path.encode(), body), "sha256")
+def request_digest(identity_key: bytes, method: str, path: str, body: bytes, *worker: str) -> bytes:
+    """What a repeat of a request is compared by (32 bytes): keyed, since the plaintext is personal. `worker` says who asks, of what only
+    the same worker may repeat."""
+    return hmac.digest(identity_key, _fields(method.encode(), path.encode(), body, *(part.encode() for part in worker)), "sha256")

@@ -10,6 +10,7 @@ import pytest
 
 from connectors.support.statement import ExactTuple
 from streams.errors import NotOwner
+from streams.session.commands import Kind
 from tests.support.gateway import OTHER_WORKSPACE, World, key, message, new_session, post
 from tests.support.waiting import eventually
 from tests.support.workers import Worker, claimed, opened, worker_of
@@ -102,6 +103,23 @@ def test_of_many_who_race_each_run_is_granted_once(shared: World, client: httpx.
         grants = list(threads.map(lambda each: _any(each, lane), workers))
     won = [grant["run_id"] for grant in grants if grant is not None]
     assert sorted(won) == sorted(runs)
+
+    # A command a Run: what one is after is left to it by the others.
+    sent = [command.drafts[0].run_id for command in shared.log.commands if command.kind is Kind.CLAIM]
+    assert sorted(run for run in sent if run in runs) == sorted(runs)
+
+
+def test_repeats_that_are_sent_at_once_are_told_one_grant(client: httpx.Client, shared: World, lane: str) -> None:
+    session = new_session(client)
+    for _ in range(20):
+        opened(client, session, lane=lane)
+    workers = [shared.client() for _ in range(12)]
+    with ThreadPoolExecutor(12) as threads:
+        # Among others that claim meanwhile, so that the tables tell each of the repeats something else.
+        names = [f"once-{lane}" if number % 2 else f"{number}-{lane}" for number in range(12)]
+        grants = list(threads.map(lambda each: take(each[0], lane, idempotency_key=each[1]), zip(workers, names, strict=True)))
+    assert len({grant["run_id"] for grant in grants[1::2]}) == 1
+    assert len({grant["run_id"] for grant in grants}) == 7
 
 
 def _any(client: httpx.Client, lane: str) -> Any:

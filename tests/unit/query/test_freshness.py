@@ -27,11 +27,20 @@ class Ends:
 
     def __init__(self) -> None:
         self.ends = {(EVENTS, 0): 0, (COMMANDS, 0): 0}
+        self.undecided: int | None = None
+        """Where the first transaction begins that is neither committed nor aborted."""
+        self.after_stable: int | None = None
+        """The end of the events once their last stable offset was told."""
         self.asked: list[tuple[str, int]] = []
 
     def query(self, places: list[tuple[str, int]], *, committed: bool, timeout_s: float = 5) -> dict[tuple[str, int], int]:
-        self.asked += places
         time.sleep(0.005)
+        if committed:
+            stable = {place: self.ends[place] if self.undecided is None else self.undecided for place in places}
+            if self.after_stable is not None:
+                self.ends[(EVENTS, 0)] = self.after_stable
+            return stable
+        self.asked += places
         return {place: self.ends[place] for place in places}
 
 
@@ -149,6 +158,34 @@ def test_a_table_that_cannot_reach_the_end_does_not_say_not_found() -> None:
     run(story)
 
 
+def test_a_table_in_front_of_the_last_marker_is_at_the_end() -> None:
+    """No client tells at once that it is past a marker."""
+
+    async def story(rig: Rig) -> None:
+        rig.log.create("a")
+        rig.accept()
+        rig.apply()
+        rig.table.position = rig.log.end - 1
+        with pytest.raises(NotFound):
+            await rig.reads.session(WORKSPACE, session_id("none"), wait_s=5)
+
+    run(story)
+
+
+@pytest.mark.parametrize(("undecided", "after_stable"), [(0, None), (1, None), (None, 3)], ids=["from before", "begun", "begun meanwhile"])
+def test_a_table_in_front_of_what_may_be_an_event_is_not_at_the_end(undecided: int | None, after_stable: int | None) -> None:
+    async def story(rig: Rig) -> None:
+        rig.log.create("a")
+        rig.accept()
+        rig.apply()
+        rig.table.position = rig.log.end - 1 if after_stable is None else after_stable - 1
+        rig.ends.undecided, rig.ends.after_stable = undecided, after_stable
+        with pytest.raises(ProjectionBehind):
+            await rig.reads.session(WORKSPACE, session_id("none"), wait_s=0.1)
+
+    run(story)
+
+
 def test_many_who_miss_at_once_share_questions_to_the_broker() -> None:
     async def story(rig: Rig) -> None:
         async def miss(label: int) -> None:
@@ -163,11 +200,11 @@ def test_many_who_miss_at_once_share_questions_to_the_broker() -> None:
 
 def test_an_answer_to_an_older_question_does_not_count() -> None:
     async def story(rig: Rig) -> None:
-        first = asyncio.create_task(rig.freshness._end_now((EVENTS, 0)))
+        first = asyncio.create_task(rig.freshness._end_now((COMMANDS, 0)))
         while not rig.ends.asked:
             await asyncio.sleep(0)
-        rig.ends.ends[(EVENTS, 0)] = 9
-        assert await rig.freshness._end_now((EVENTS, 0)) == 9
+        rig.ends.ends[(COMMANDS, 0)] = 9
+        assert await rig.freshness._end_now((COMMANDS, 0)) == 9
         await first
         assert len(rig.ends.asked) == 2
 

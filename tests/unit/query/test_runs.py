@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
-from streams.errors import Invalid, NotFound, NotOwner, Overloaded, ProjectionBehind
+from streams.errors import Invalid, NotFound, NotOwner, Overloaded, ProjectionBehind, StoreUnusable
 from streams.log.record import decode_event
 from streams.projections.fold import Fold
 from streams.projections.runs import LEAVING_AT_ONCE
@@ -67,7 +68,8 @@ class Rig:
             table.reached(0)
 
     def query(self, places: list[tuple[str, int]], *, committed: bool, timeout_s: float = 5) -> dict[tuple[str, int], int]:
-        self.asked += places
+        if not committed:
+            self.asked += places
         return {place: self.logs[place[1]].end if place[0] == EVENTS else self.logs[place[1]].commands for place in places}
 
     def create(self, partition: int = 0, subject_id: str | None = None) -> str:
@@ -189,6 +191,46 @@ def test_what_belongs_to_others_is_not_found_in_the_words_for_what_is_not_there(
         rig.model.run(WORKSPACE, session, made_up_id("run", "none"))
     with pytest.raises(NotFound, match="has no checkpoint"):
         rig.model.checkpoint(WORKSPACE, session, made_up_id("ckpt", "none"))
+
+
+@pytest.mark.parametrize("torn", BOTH)
+def test_a_table_that_cannot_be_read_is_rebuilt_and_not_another(torn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*arguments: object, **more: object) -> Any:
+        raise StoreUnusable("torn: a row")
+
+    rig = Rig()
+    for partition in BOTH:
+        rig.accept(rig.create(partition), partition)
+    rig.apply()
+    listing = partial(rig.model.sessions, WORKSPACE, None, partitions=BOTH, cursor=None, limit=5)
+    lane = partial(rig.model.claimable, WORKSPACE, ["l"], None, partitions=BOTH, limit=5)
+    for question, method in ((listing, "get"), (listing, "scan"), (lane, "get_many"), (lane, "scan")):
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.stores[torn], method, damaged)
+            with pytest.raises(ProjectionBehind):
+                question()
+        assert [rig.tables.owned[partition].damaged for partition in BOTH] == [partition == torn for partition in BOTH]
+        rig.tables.owned[torn].damaged = False
+
+
+def test_of_a_lane_no_more_rows_are_read_than_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, keys = Rig(), []
+    for number in range(40):
+        rig.accept(rig.create(number % 2), number)
+    rig.apply()
+    for store in rig.stores:
+        get_many = store.get_many
+
+        def counted(asked: Iterable[bytes], get_many: Callable[[Iterable[bytes]], list[bytes | None]] = get_many) -> list[bytes | None]:
+            asked = list(asked)
+            keys.extend(asked)
+            return get_many(asked)
+
+        monkeypatch.setattr(store, "get_many", counted)
+    found = rig.model.claimable(WORKSPACE, ["l"], None, partitions=BOTH, limit=6)
+    assert {row.run_id for row in found} == {made_up_id("run", number) for number in range(6)}
+    assert len(keys) == 2 * 6, "a row and its session each"
+    assert sum(store.taken for store in rig.stores) <= 6 + 2
 
 
 # -- lanes and claims -------------------------------------------------------------------------------------------------

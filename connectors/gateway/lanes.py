@@ -1,0 +1,82 @@
+"""Which Runs the claims by lane of this gateway are after, or have got: nobody else here needs to ask for one of them.
+
+- The authority alone decides who gets a Run. This spares it those claims that it would refuse, since tables tell a little later.
+- A Run is remembered at its generation, with the claim that is after it. A repeat of that claim, even while it is under way, is let
+  through to the same Run, before any other: it sends the same command, and is told the same grant.
+- What is remembered of a claim that is over is forgotten after a few seconds, by when the tables tell it.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from streams.projections.runs import RunRow
+
+REMEMBERED_S: Final = 5.0
+REMEMBERED_MAX: Final = 20_000
+
+_At = tuple[str, int]
+"""A Run, at the generation before the one that is claimed."""
+
+
+class LaneClaims:
+    """Belongs to one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._under_way: dict[_At, dict[str, int]] = {}
+        """By claim, how often it is under way."""
+        self._over: OrderedDict[_At, tuple[float, str]] = OrderedDict()
+        """Until when it is remembered, and the claim."""
+
+    def is_mine(self, digest: str, row: RunRow) -> bool:
+        """Whether this claim was after the Run before, or is under way to it."""
+        return digest in self._after(_at(row))
+
+    def is_left_for(self, digest: str, row: RunRow) -> bool:
+        """Whether no other claim than this one is after the Run."""
+        claims = self._after(_at(row))
+        return not claims or digest in claims
+
+    @contextmanager
+    def after(self, digest: str, row: RunRow) -> Iterator[None]:
+        """While the claim of this Run is under way. It is remembered also where nobody knows what became of it."""
+        at = _at(row)
+        claims = self._under_way.setdefault(at, {})
+        claims[digest] = claims.get(digest, 0) + 1
+        try:
+            yield
+        finally:
+            claims[digest] -= 1
+            if not claims[digest]:
+                del claims[digest]
+            if not claims:
+                del self._under_way[at]
+            self._over[at] = (self._clock() + REMEMBERED_S, digest)
+            self._over.move_to_end(at)
+            self._forget()
+
+    def free(self, row: RunRow) -> None:
+        """Another claim may be granted the Run."""
+        self._over.pop(_at(row), None)
+
+    def _after(self, at: _At) -> Collection[str]:
+        under_way = self._under_way.get(at)
+        if under_way:
+            return under_way
+        until_s, digest = self._over.get(at, (0.0, ""))
+        return (digest,) if until_s > self._clock() else ()
+
+    def _forget(self) -> None:
+        now = self._clock()
+        while self._over:
+            at, (until_s, _) = next(iter(self._over.items()))
+            if until_s > now and len(self._over) <= REMEMBERED_MAX:
+                return
+            del self._over[at]
+
+
+def _at(row: RunRow) -> _At:
+    return row.run_id, row.generation

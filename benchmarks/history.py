@@ -62,7 +62,7 @@ def _conversation(bench: Bench, installation: Installation, session_id: str, eve
     (run,) = workers.open_runs(installation, [session_id], "conversation", 1)
     (attempt,) = workers.held(installation.ask([workers.claim_of(*run)], 1).outcome.bodies)
     path = f"/v1/sessions/{session_id}/runs/{attempt.run_id}/attempts/{attempt.generation}/conversation"
-    got = transfers.received(installation, path, keep=True)
+    got = transfers.received(installation, path, keep=True, headers={"session-streams-report": attempt.report})
     told, complete = got.body.count(b'"type":"message.appended"'), b'"complete":true' in got.body[-200:]
     if (told, complete) != (events, True):
         raise AssertionError(f"a conversation of {told} events where {events} were appended, complete: {complete}")

@@ -47,12 +47,12 @@ def sent(installation: Installation, path: str, pieces: Iterable[bytes], size: i
     return Transfer(body, seconds, size, hashed.digest(), *looks.told(seconds))
 
 
-def received(installation: Installation, path: str, *, keep: bool = False) -> Transfer:
+def received(installation: Installation, path: str, *, keep: bool = False, headers: Mapping[str, str] | None = None) -> Transfer:
     """Raises RuntimeError unless it is answered with 200. `body` is empty without `keep`; what is cut raises, too."""
     looks, hashed, size, kept = _Looks(installation), hashlib.sha256(), 0, bytearray()
     with _connected(installation) as connection:
         begun = time.perf_counter()
-        connection.request("GET", path, headers=installation.authorization())
+        connection.request("GET", path, headers={**installation.authorization(), **(headers or {})})
         answer = _answered(connection, 200)
         while piece := answer.read(MB):
             size += len(piece)

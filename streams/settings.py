@@ -75,8 +75,10 @@ class Settings:
     `file:///folder`; empty: `<data_dir>/blobs`."""
     blob_store_endpoint: str = ""
     """Of an S3-compatible service that is not AWS, as a URL."""
+    upload_total_s: float = 3600.0
+    """How long an upload may take."""
     orphan_grace_s: float = 86_400.0
-    """How long an upload that nothing refers to is kept. Half of it is the time to refer to it."""
+    """How long an upload that nothing refers to is kept, at least twice as long as one may take. Half of it is the time to refer to it."""
     sweep_every_s: float = 3_600.0
     """How often a custodian looks for such uploads."""
     registry_url: str = ""
@@ -89,12 +91,22 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Settings":
-        """Raises `Misconfigured` naming the variable that cannot be read."""
+        """Raises `Misconfigured` naming the variable that cannot be read, or that another one does not allow."""
         values = read_fields(cls, _PREFIX, environment)
         values["kafka"] = {
             name.removeprefix(_KAFKA).lower().replace("_", "."): text for name, text in environment.items() if name.startswith(_KAFKA)
         }
-        return cls(**values)  # type: ignore[arg-type]
+        settings = cls(**values)  # type: ignore[arg-type]
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Raises `Misconfigured` where an upload that is under way, or just told of, could be swept."""
+        if not self.upload_total_s > 0:
+            raise Misconfigured(f"{variable_of(_PREFIX, 'upload_total_s')}={self.upload_total_s:g}: expected more than 0 seconds")
+        if not self.orphan_grace_s >= 2 * self.upload_total_s:
+            name, least = variable_of(_PREFIX, "orphan_grace_s"), variable_of(_PREFIX, "upload_total_s")
+            raise Misconfigured(f"{name}={self.orphan_grace_s:g}: expected at least twice {least}={self.upload_total_s:g}")
 
     def environment(self) -> dict[str, str]:
         """What `from_environment` reads these settings from."""

@@ -15,7 +15,7 @@ from connectors.edge.json_text import parse
 from connectors.edge.principal import Principal
 from connectors.gateway.answers import JSON
 from connectors.gateway.asgi import WHOLE, Message, Receive, Scope
-from connectors.gateway.guards import Budget
+from connectors.gateway.guards import Budget, Pace
 from connectors.gateway.limits import GatewayLimits
 from streams.errors import Invalid, NotPermitted
 from streams.log.position import Position
@@ -159,13 +159,16 @@ class Call:
         self.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         return self.body
 
-    async def chunks(self, bytes_max: int) -> AsyncIterator[bytes]:
-        """The body as it comes. What is not taken yet waits with the sender. Raises as `read_body`."""
+    async def chunks(self, bytes_max: int, total_s: float) -> AsyncIterator[bytes]:
+        """The body as it comes, within `total_s`. What is not taken yet waits with the sender. Raises as `read_body`, and where the
+        sender is too slow."""
         self._require_announced(bytes_max)
-        size, deadline_s = 0, time.monotonic() + self._limits.upload_total_s
+        limits, size, deadline_s = self._limits, 0, time.monotonic() + total_s
+        pace = Pace(limits.transfer_bytes_per_s_min, limits.transfer_start_s)
         more = True
         while more:
-            message = await self._next_message(deadline_s)
+            with pace.waiting():
+                message = await self._next_message(deadline_s)
             if message["type"] == "http.disconnect":
                 raise Disconnected
             chunk = message.get("body", b"")
@@ -173,6 +176,8 @@ class Call:
             if size > bytes_max:
                 raise _too_large(bytes_max)
             more = message.get("more_body", False)
+            if not pace.moved(len(chunk)) and more:
+                raise Invalid(f"the body came slower than {limits.transfer_bytes_per_s_min:g} bytes/s", code="request.timeout")
             if chunk:
                 yield chunk
 

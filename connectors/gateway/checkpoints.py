@@ -18,12 +18,12 @@ from connectors.gateway.call import Call
 from connectors.gateway.changes import append_one
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
-from streams.errors import Invalid, NotFound
+from streams.errors import ContentUnavailable, Invalid, NotFound
 from streams.projections.checkpoints import CheckpointRow
 from streams.sealed_blobs import Place, Uploaded
 from streams.session.events import CheckpointAttributes
 from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S, NATIVE_BYTES_MAX
-from streams.session.words import NATIVE, NO_SNAPSHOT, REBUILD, REFERENCED, STORED, ZDR
+from streams.session.words import CONTENT_EXPIRED, NATIVE, NO_SNAPSHOT, REBUILD, REFERENCED, STORED, ZDR
 
 _PATH = "/v1/sessions/{session_id}/checkpoints"
 
@@ -126,6 +126,11 @@ async def _uploaded(gateway: Gateway, facts: SessionFacts, upload_id: str, place
         return await gateway.snapshots.find(Place(facts.workspace_id, facts.session_id), upload_id)
     except NotFound:
         raise Invalid(f"{upload_id}: no upload of this session - at `{place}`") from None
+    except ContentUnavailable as error:
+        if error.code != CONTENT_EXPIRED:
+            raise
+        # What takes its bytes away may be on its way already.
+        raise Invalid(f"{error.detail} - at `{place}`") from None
 
 
 async def listing(gateway: Gateway, call: Call, query: bodies.CheckpointsQuery) -> Answer:

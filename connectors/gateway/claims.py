@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Final
 
@@ -25,6 +26,7 @@ from connectors.gateway import bodies
 from connectors.gateway.answers import Answer
 from connectors.gateway.call import Call, Disconnected
 from connectors.gateway.changes import Done
+from connectors.gateway.lanes import Turns
 from connectors.gateway.recovery_views import Claimed, claimed
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway, Refused
@@ -93,7 +95,13 @@ async def replace(gateway: Gateway, call: Call, body: bodies.ReplaceAttempt) -> 
 async def claim_next(gateway: Gateway, call: Call, body: bodies.ClaimNext) -> Answer:
     until_s = time.monotonic() + body.wait_ms / 1000
     call.expected_sequence()  # refused where it is malformed, whether there is a Run or not
-    search = _Search(gateway, call, body, await gateway.claim_digest(call))
+    digest = await gateway.claim_digest(call)
+    with gateway.lanes.turns(digest) as turns:
+        return await _found(_Search(gateway, call, body, digest, turns), until_s)
+
+
+async def _found(search: "_Search", until_s: float) -> Answer:
+    gateway, call = search.gateway, search.call
     ends = [asyncio.create_task(gone(call.receive)), asyncio.create_task(gateway.stopping.wait())]
     try:
         answer = await search.again()
@@ -128,22 +136,23 @@ async def claim_next(gateway: Gateway, call: Call, body: bodies.ClaimNext) -> An
 class _Search:
     """One claim by lane. `unreadable` is the first refusal of a Run whose history cannot be read whole."""
 
-    def __init__(self, gateway: Gateway, call: Call, body: bodies.ClaimNext, digest: str) -> None:
+    def __init__(self, gateway: Gateway, call: Call, body: bodies.ClaimNext, digest: str, turns: Turns) -> None:
         self.unreadable: Refused | None = None
-        self._gateway, self._call, self._body, self._digest = gateway, call, body, digest
+        self.gateway, self.call, self._body, self._digest = gateway, call, body, digest
+        self._turns, self._had = turns, turns.had
         self._passed: set[tuple[str, int]] = set()
         """Runs, at a generation, that were refused."""
 
     async def again(self) -> Answer | None:
         """The grant that this very claim was given before, while its attempt lives."""
-        principal, gateway = self._call.principal, self._gateway
+        principal, gateway = self.call.principal, self.gateway
         row = await gateway.owners.claimed(
             principal.workspace_id, self._digest, subject_id=principal.subject_id, wait_s=gateway.limits.position_wait_s
         )
         return None if row is None else await self._granted(row, row.generation)
 
     async def found(self, wait_ms: int) -> Sequence[RunRow]:
-        principal, gateway = self._call.principal, self._gateway
+        principal, gateway = self.call.principal, self.gateway
         limit = min(_FEW + _EACH * gateway.claims.taken + len(self._passed), _MANY)
         return await gateway.owners.claimable(
             principal.workspace_id, self._body.lanes, subject_id=principal.subject_id, limit=limit, wait_ms=wait_ms,
@@ -152,7 +161,18 @@ class _Search:
 
     async def first_granted(self, rows: Sequence[RunRow]) -> Answer | None:
         """Raises `Refused` for what is no Run's fault, and what sending a command raises."""
-        lanes, digest = self._gateway.lanes, self._digest
+        turns = self._turns
+        async with turns.lock:
+            try:
+                # What a repeat was granted meanwhile is not among the rows any more.
+                answer = await self.again() if turns.had != self._had else None
+                return answer or await self._first_of(rows)
+            finally:
+                turns.had += 1
+                self._had = turns.had
+
+    async def _first_of(self, rows: Sequence[RunRow]) -> Answer | None:
+        lanes, digest = self.gateway.lanes, self._digest
 
         def turn(row: RunRow) -> tuple[bool, bytes]:
             return not lanes.is_mine(digest, row), hashlib.sha256(f"{digest}{row.run_id}".encode()).digest()
@@ -168,8 +188,8 @@ class _Search:
 
     async def _granted(self, row: RunRow, generation: int) -> Answer | None:
         """`generation` is the one to be granted: a Run that was lost may be claimed again once that attempt has ended."""
-        gateway, body = self._gateway, self._body
-        incoming = self._call.incoming()
+        gateway, body = self.gateway, self._body
+        incoming = self.call.incoming()
         # The digest holds the principal: the same key of another one is another claim. No caller's key has a line break in it.
         of_run = structs.replace(incoming, idempotency_key=f"{self._digest}\n{row.run_id}\n{generation}")
 
@@ -178,8 +198,9 @@ class _Search:
 
         gateway.changes.take()
         try:
-            with gateway.lanes.after(self._digest, row):
-                return claimed(await _sent(gateway, self._call, row.session_id, event, body.lease_ms, Kind.CLAIM, of_run))
+            # A grant that is told again keeps nobody from the generation behind it.
+            with gateway.lanes.after(self._digest, row) if generation > row.generation else nullcontext():
+                return claimed(await _sent(gateway, self.call, row.session_id, event, body.lease_ms, Kind.CLAIM, of_run))
         except NotFound:
             return None
         except OutcomeUnknown:

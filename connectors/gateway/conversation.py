@@ -26,6 +26,7 @@ from connectors.gateway import bodies
 from connectors.gateway.answers import NDJSON
 from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
+from connectors.gateway.changes import report_of
 from connectors.gateway.holders import require_holder
 from connectors.gateway.lineage import Stretch, lineage_of, within
 from connectors.gateway.problems import Lacking
@@ -69,8 +70,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def conversation(gateway: Gateway, call: Call, query: bodies.ConversationQuery) -> Sendable:
-    path = call.path
-    await require_holder(gateway, call, path["session_id"], path["run_id"], int(path["generation"]))
+    report = report_of(call, position_needed=False)
+    await require_holder(gateway, call, call.path["session_id"], report)
     gateway.conversations.take()
     try:
         stream = ConversationStream(gateway, call, query)
@@ -261,6 +262,7 @@ ROUTES = (
     Route(
         method="GET", path="/v1/sessions/{session_id}/runs/{run_id}/attempts/{generation}/conversation", name="read_conversation",
         summary="The history of the session, for the worker that holds the attempt", handler=conversation, scope="runs:claim",
-        query=bodies.ConversationQuery, media_type=NDJSON, refusals=("runtime.attempt_fenced", "runtime.session_history_unavailable"),
+        query=bodies.ConversationQuery, media_type=NDJSON, report="required",
+        refusals=("runtime.attempt_fenced", "runtime.session_closed", "runtime.session_history_unavailable"),
     ),
 )  # fmt: skip

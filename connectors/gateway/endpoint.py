@@ -87,12 +87,10 @@ class Endpoint:
     async def _handled(self, call: Call) -> Sendable:
         route = self.route
         query = call.query(route.query)
+        if route.report == "required" and call.header("session-streams-report") is None:
+            raise Invalid("Session-Streams-Report: required, run_id;generation;native_task_id;expected_run_sequence", code="request.malformed")
         if route.change:
             call.idempotency_key()
-            if route.report == "required" and call.header("session-streams-report") is None:
-                raise Invalid(
-                    "Session-Streams-Report: required, run_id;generation;native_task_id;expected_run_sequence", code="request.malformed"
-                )
             if route.position:
                 # Whether a session is known here already must not decide whether a malformed position is refused.
                 call.position()

@@ -3,7 +3,8 @@
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from streams.errors import Overloaded, Retriable
@@ -37,6 +38,48 @@ class RateLimit:
             full_s = self._burst / self._per_s
             self._buckets = {name: bucket for name, bucket in self._buckets.items() if now - bucket[1] < full_s}
         self._buckets[key] = (tokens - 1, now)
+
+
+class Shares:
+    """A bound on what each key has under way at once. `take` raises `Retriable` (request.rate_limited); whoever took gives back."""
+
+    def __init__(self, limit: int, what: str) -> None:
+        self.limit, self.what = limit, what
+        self._taken: dict[str, int] = {}
+
+    def take(self, key: str) -> None:
+        taken = self._taken.get(key, 0)
+        if taken >= self.limit:
+            raise Retriable(f"more {self.what} than this key may have under way", code="request.rate_limited")
+        self._taken[key] = taken + 1
+
+    def give_back(self, key: str) -> None:
+        left = self._taken[key] - 1
+        if left:
+            self._taken[key] = left
+        else:
+            del self._taken[key]
+
+
+class Pace:
+    """How fast a caller gives or takes bytes while it is waited for. The time that we need ourselves does not count."""
+
+    def __init__(self, least_per_s: float, start_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._least_per_s, self._start_s, self._clock = least_per_s, start_s, clock
+        self._waited_s, self._bytes = 0.0, 0
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._waited_s += self._clock() - began
+
+    def moved(self, size: int) -> bool:
+        """Tells of bytes that came or went. False: the caller is too slow."""
+        self._bytes += size
+        return self._waited_s <= self._start_s or self._bytes >= self._least_per_s * self._waited_s
 
 
 class Budget:

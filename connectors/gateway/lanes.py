@@ -1,11 +1,13 @@
 """Which Runs the claims by lane of this gateway are after, or have got: nobody else here needs to ask for one of them.
 
 - The authority alone decides who gets a Run. This spares it those claims that it would refuse, since tables tell a little later.
-- A Run is remembered at its generation, with the claim that is after it. A repeat of that claim, even while it is under way, is let
-  through to the same Run, before any other: it sends the same command, and is told the same grant.
+- A Run is remembered at its generation, with the claim that is after it. A repeat of that claim is let through to the same Run, before
+  any other: it sends the same command, and is told the same grant.
+- A claim and its repeats try Runs by turns (`Turns`), and look for what was granted where another had its turn meanwhile.
 - What is remembered of a claim that is over is forgotten after a few seconds, by when the tables tell it.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
@@ -21,6 +23,15 @@ _At = tuple[str, int]
 """A Run, at the generation before the one that is claimed."""
 
 
+class Turns:
+    """Of one claim and its repeats that are under way. `had` counts the turns that are over; `lock` is held for one."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.had = 0
+        self.sharing = 0
+
+
 class LaneClaims:
     """Belongs to one event loop."""
 
@@ -30,6 +41,19 @@ class LaneClaims:
         """By claim, how often it is under way."""
         self._over: OrderedDict[_At, tuple[float, str]] = OrderedDict()
         """Until when it is remembered, and the claim."""
+        self._turns: dict[str, Turns] = {}
+
+    @contextmanager
+    def turns(self, digest: str) -> Iterator[Turns]:
+        """Those of this claim, for as long as it looks for a Run."""
+        turns = self._turns.setdefault(digest, Turns())
+        turns.sharing += 1
+        try:
+            yield turns
+        finally:
+            turns.sharing -= 1
+            if not turns.sharing:
+                del self._turns[digest]
 
     def is_mine(self, digest: str, row: RunRow) -> bool:
         """Whether this claim was after the Run before, or is under way to it."""

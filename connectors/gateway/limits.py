@@ -52,8 +52,14 @@ class GatewayLimits:
     """Uploads and downloads of recovery material under way at once; each holds some MiB."""
     upload_bytes_max: int = 16 * 1024**3
     """Of one snapshot."""
-    upload_total_s: float = 3600.0
-    """From the first wait for an upload to its end."""
+    transfers_of_a_key_max: int = 4
+    """Of those, what one key may have under way: a slow caller leaves room for the others."""
+    transfer_bytes_per_s_min: float = 32 * 1024
+    """On average over the time that a caller is waited for in a transfer, once that is longer than `transfer_start_s`."""
+    transfer_start_s: float = 30.0
+    download_total_s: float = 3600.0
+    """From the first byte of a download to its last. How long an upload may take is a setting of all roles
+    (SESSION_STREAMS_UPLOAD_TOTAL_S), since the sweeper goes by it."""
     conversations_max: int = 64
     """Histories under way to workers at once."""
     stall_s: float = 60.0

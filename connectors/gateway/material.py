@@ -5,8 +5,9 @@ Where the snapshot is kept by a provider, the answer is its reference, as JSON.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from connectors.gateway.asgi import Send
 from connectors.gateway.boundaries import event_at
 from connectors.gateway.call import Call
 from connectors.gateway.checkpoints import checkpoint_of
+from connectors.gateway.guards import Pace
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
 from connectors.gateway.snapshots import OCTETS
@@ -46,19 +48,22 @@ async def content(gateway: Gateway, call: Call, query: bodies.MaterialQuery) -> 
         if query.part == "native" and row.snapshot_kind != NO_SNAPSHOT:
             raise NotFound(f"{row.checkpoint_id} has no native material: its continuation is {row.continuation_kind}")
         raise _expired(row, "metadata only")
-    gateway.transfers.take()
-    try:
-        download = await gateway.snapshots.download(Place(row.workspace_id, row.origin_session_id), upload_id, digest=digest)
-    except NotFound:
-        gateway.transfers.give_back()
-        raise _expired(row, "its bytes are gone") from None
-    except ContentUnavailable as error:
-        gateway.transfers.give_back()
-        raise _expired(row, error.code) if error.code in _GONE else error from None
-    except BaseException:
-        gateway.transfers.give_back()
-        raise
-    return MaterialStream(gateway, call, download)
+    return await _downloading(gateway, call, row, upload_id, digest)
+
+
+async def _downloading(gateway: Gateway, call: Call, row: CheckpointRow, upload_id: str, digest: str) -> "MaterialStream":
+    with ExitStack() as places:
+        gateway.transfers.take()
+        places.callback(gateway.transfers.give_back)
+        gateway.transfer_shares.take(call.principal.principal_id)
+        places.callback(gateway.transfer_shares.give_back, call.principal.principal_id)
+        try:
+            download = await gateway.snapshots.download(Place(row.workspace_id, row.origin_session_id), upload_id, digest=digest)
+        except NotFound:
+            raise _expired(row, "its bytes are gone") from None
+        except ContentUnavailable as error:
+            raise _expired(row, error.code) if error.code in _GONE else error from None
+        return MaterialStream(gateway, call, download, places.pop_all())
 
 
 async def _reference(gateway: Gateway, call: Call, row: CheckpointRow) -> Answer:
@@ -80,9 +85,9 @@ class MaterialStream:
 
     status = 200
 
-    def __init__(self, gateway: Gateway, call: Call, download: Download) -> None:
-        """Takes over one place among the transfers."""
-        self._gateway, self._call, self._download = gateway, call, download
+    def __init__(self, gateway: Gateway, call: Call, download: Download, places: ExitStack) -> None:
+        """Takes over `places` among the transfers."""
+        self._gateway, self._call, self._download, self._places = gateway, call, download, places
 
     async def send(self, send: Send) -> None:
         headers = [
@@ -90,22 +95,25 @@ class MaterialStream:
             (b"content-length", str(self._download.size).encode()),
             (b"cache-control", b"no-store"),
         ]
+        limits = self._gateway.limits
+        pace, until_s = Pace(limits.transfer_bytes_per_s_min, limits.transfer_start_s), time.monotonic() + limits.download_total_s
         ends: list[asyncio.Task[Any]] = [asyncio.create_task(gone(self._call.receive))]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             with suppress(Left):
                 async for chunk in self._download.chunks:
                     self._gateway.still(self._call)
-                    await send_part(send, chunk, self._gateway.limits.stall_s)
+                    with pace.waiting():
+                        await send_part(send, chunk, min(limits.stall_s, max(0.0, until_s - time.monotonic())))
                     self._gateway.metrics.transferred("download", len(chunk))
-                    if ends[0].done():
+                    if ends[0].done() or not pace.moved(len(chunk)):
                         raise Left
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except StreamsError as error:
             # Without its end, the answer is cut by the server: what is short of its length is not taken for whole.
             _log.warning("download_cut", code=error.code, detail=error.detail, session_id=self._call.path["session_id"])
         finally:
-            self._gateway.transfers.give_back()
+            self._places.close()
             for task in ends:
                 task.cancel()
             await _closed(self._download.chunks)

@@ -90,7 +90,7 @@ def run_gateway(
                 composer=edge.composer,
                 submitter=edge.submitter(commands_max=limits.commands_max, bytes_max=limits.commands_bytes_max),
                 sealer=edge.sealer,
-                snapshots=Snapshots(open_blob_store(settings), edge.keyring),
+                snapshots=Snapshots(open_blob_store(settings), edge.keyring, grace_s=settings.orphan_grace_s),
                 owners=owners,
                 graph_owners=graph_owners,
                 dead_letters=edge.commands,

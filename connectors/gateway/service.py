@@ -20,7 +20,7 @@ from connectors.edge.policies import PolicyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
-from connectors.gateway.guards import Admission, Budget, RateLimit
+from connectors.gateway.guards import Admission, Budget, RateLimit, Shares
 from connectors.gateway.lanes import LaneClaims
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.metrics import Metrics
@@ -172,6 +172,7 @@ class Gateway:
         self.claims = Budget(limits.claims_max, "claims")
         self.lanes = LaneClaims()
         self.transfers = Budget(limits.transfers_max, "transfers")
+        self.transfer_shares = Shares(limits.transfers_of_a_key_max, "transfers")
         self.conversations = Budget(limits.conversations_max, "conversations")
         self.bodies = Budget(limits.bodies_bytes_max, "bytes of requests")
         self.opened = Budget(limits.opened_total_bytes_max, "bytes of large answers")

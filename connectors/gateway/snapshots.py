@@ -39,6 +39,15 @@ class SnapshotStored(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def upload(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
+    key = call.principal.principal_id
+    gateway.transfer_shares.take(key)
+    try:
+        return await _upload(gateway, call)
+    finally:
+        gateway.transfer_shares.give_back(key)
+
+
+async def _upload(gateway: Gateway, call: Call) -> Answer:
     if (call.header("content-type") or "").strip().lower() != OCTETS:
         raise Invalid(f"Content-Type: expected {OCTETS}", code="request.unsupported_media_type")
     if call.header("content-encoding") not in (None, "identity"):
@@ -49,11 +58,12 @@ async def upload(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
     await require_not_fenced(gateway, call, facts.session_id, report)
     upload_id = await gateway.upload_id(call, facts)
     bytes_max = gateway.limits.upload_bytes_max
+    chunks = call.chunks(bytes_max, gateway.settings.upload_total_s)
     if facts.policy_mode == ZDR:
-        size = await _dropped(call.chunks(bytes_max), expected)
+        size = await _dropped(chunks, expected)
         return plain(SnapshotStored(facts.session_id, upload_id, size, None), 201)
     stored = await gateway.snapshots.upload(
-        Place(facts.workspace_id, facts.session_id), upload_id, call.chunks(bytes_max), sha256=expected, bytes_max=bytes_max
+        Place(facts.workspace_id, facts.session_id), upload_id, chunks, sha256=expected, bytes_max=bytes_max
     )
     gateway.metrics.transferred("upload", stored.bytes)
     return plain(SnapshotStored(facts.session_id, stored.upload_id, stored.bytes, stored.digest), 201)
@@ -90,6 +100,9 @@ ROUTES = (
         summary="Upload a snapshot or native material, for a checkpoint to name", handler=upload, scope="checkpoints:write",
         answer=SnapshotStored, status=201, change=True, command=False, report="required", budget="transfers", reads_body_itself=True,
         other_body_types={OCTETS: "The bytes; `Repr-Digest: sha-256=:...:` is checked where it is given."},
-        refusals=("request.idempotency_mismatch", "runtime.attempt_fenced", "runtime.already_settled", "service.blob_store_unavailable"),
+        refusals=(
+            "request.idempotency_mismatch", "runtime.attempt_fenced", "runtime.already_settled", "runtime.session_closed",
+            "service.blob_store_unavailable",
+        ),
     ),
 )  # fmt: skip

@@ -77,8 +77,9 @@ class Sweeping:
     async def _pass(self) -> Swept | None:
         """None where the process stops before the end; the next pass goes on. Raises `StreamsError`."""
         with closing(open_local_keyring(self._settings.data_dir / "keyring")) as keyring:
-            snapshots = Snapshots(open_blob_store(self._settings), keyring)
-            whole = sweep(snapshots, self._uploads.is_referenced, grace_s=self._settings.orphan_grace_s, now_us=now_us())
+            grace_s = self._settings.orphan_grace_s
+            snapshots = Snapshots(open_blob_store(self._settings), keyring, grace_s=grace_s)
+            whole = sweep(snapshots, self._uploads.is_referenced, grace_s=grace_s, now_us=now_us())
             task = asyncio.ensure_future(whole)
             while not self._closing.is_set():
                 if (await asyncio.wait({task}, timeout=_LOOK_S))[0]:

@@ -135,7 +135,7 @@ class SessionAuthority:
             batch.answer(command, _rejection(command, decision, items, step.now), remember=decision.code != _EXPIRED)
         else:
             self._append(step, items, read, decision)
-            batch.answer(command, _acceptance(command, decision, items, step.now), remember=True)
+            batch.answer(command, _acceptance(command, decision, items), remember=True)
 
     def _append(self, step: Step, items: SessionItems, read: "_Read", decision: Decision) -> None:
         header = items.get(*HEADER)
@@ -284,7 +284,7 @@ def _rejection(command: Command, rejected: Rejected, items: SessionItems, now: i
     )
 
 
-def _acceptance(command: Command, decision: Decision, items: SessionItems, now: int) -> Outcome:
+def _acceptance(command: Command, decision: Decision, items: SessionItems) -> Outcome:
     header = items.get(*HEADER)
     assert isinstance(header, SessionState)
     return Outcome(
@@ -296,7 +296,8 @@ def _acceptance(command: Command, decision: Decision, items: SessionItems, now: 
         last_sequence=header.sequence,
         # What appended nothing is readable where the session's last event is.
         position_offset=header.last_command_offset,
-        decided_at=now,
+        # The time of its events: the one before at this partition may have had a clock ahead of this one.
+        decided_at=decision.accepted_at,
         grant=decision.grant,
         actual_run_sequence=decision.run_sequence,
     )

@@ -33,6 +33,11 @@ def plaintext_tag(secret: bytes, plaintext_sha256: bytes) -> str:
     return hmac.digest(secret, _TAG_INFO + plaintext_sha256, hashlib.sha256).hex()
 
 
+def is_fresh(made_at: int, *, now_us: int, grace_s: float) -> bool:
+    """Whether a checkpoint may still come to name an upload (made then, in microseconds): the sweeper comes for it no earlier than as long again."""
+    return now_us - made_at < grace_s * 1_000_000 / 2
+
+
 def encode_receipt(receipt: Receipt) -> bytes:
     return msgspec.json.encode(receipt)
 

@@ -28,7 +28,7 @@ from streams.custody.sealed_stream import CHUNK_BYTES, StreamOpener, StreamPlace
 from streams.custody.snapshot_secrets import SnapshotSecrets, new_secret_id
 from streams.errors import BlobStoreUnavailable, ContentUnavailable, Invalid, NotFound, Retriable
 from streams.sealed_blobs.names import Place, UploadFolder, parse_upload_name
-from streams.sealed_blobs.receipt import RECEIPT_BYTES_MAX, Receipt, decode_receipt, encode_receipt, plaintext_tag
+from streams.sealed_blobs.receipt import RECEIPT_BYTES_MAX, Receipt, decode_receipt, encode_receipt, is_fresh, plaintext_tag
 
 _PART: Final = "upload"
 _MARK: Final = b"begun"
@@ -38,13 +38,11 @@ T = TypeVar("T")
 
 
 class Uploaded(Struct, frozen=True):
-    """`bytes` of plaintext; `digest` is sha256:<hex> of the sealed bytes, which anybody may know. `made_at` (microseconds since the
-    epoch) says how long it may still be named: `sweep.is_fresh`."""
+    """`bytes` of plaintext; `digest` is sha256:<hex> of the sealed bytes, which anybody may know."""
 
     upload_id: str
     bytes: int
     digest: str
-    made_at: int
 
 
 class Download(Struct, frozen=True):
@@ -60,8 +58,10 @@ class Snapshots:
     Every method raises `BlobStoreUnavailable`, `KeyringUnavailable` and `Misconfigured` (the store refuses us).
     """
 
-    def __init__(self, blobs: BlobStore, keyring: Keyring, *, executor: Executor | None = None) -> None:
+    def __init__(self, blobs: BlobStore, keyring: Keyring, *, grace_s: float, executor: Executor | None = None) -> None:
+        """`grace_s` is how long the sweeper lets an upload lie that nothing refers to."""
         self.blobs = blobs
+        self._grace_s = grace_s
         self._secrets = SnapshotSecrets(keyring)
         self._executor = executor
 
@@ -71,11 +71,13 @@ class Snapshots:
         """Store what `chunks` gives. Whatever it raises goes on, and nothing is kept.
 
         Raises `Invalid`: request.too_large beyond `bytes_max`, request.invalid where `sha256` is not the digest of what came,
-        request.idempotency_mismatch where the id stands for other bytes; `ContentUnavailable` where it stands for erased ones.
+        request.idempotency_mismatch where the id stands for other bytes; `ContentUnavailable` (content.expired) where it stands for
+        erased ones, or for some that nothing may come to refer to any more.
         """
         folder = UploadFolder(place, upload_id)
         hashed = _Hashed(bytes_max, sha256)
         if (receipt := await self._receipt(folder)) is not None:
+            self._require_fresh(folder, receipt)
             async for chunk in _gathered(chunks):
                 await self._in_thread(partial(hashed.add, chunk))
             hashed.check()
@@ -94,9 +96,14 @@ class Snapshots:
         return _uploaded(folder, made) if stands == made else await self._repeated(folder, stands, hashed)
 
     async def find(self, place: Place, upload_id: str) -> Uploaded:
-        """Raises `NotFound`, `ContentUnavailable` (its receipt cannot be read)."""
+        """An upload that may be referred to: the sweeper leaves it alone for as long again.
+
+        Raises `NotFound`; `ContentUnavailable`: content.expired where it is too old, content.unreadable where its receipt is none.
+        """
         folder = UploadFolder(place, upload_id)
-        return _uploaded(folder, await self._receipt_of(folder))
+        receipt = await self._receipt_of(folder)
+        self._require_fresh(folder, receipt)
+        return _uploaded(folder, receipt)
 
     async def download(self, place: Place, upload_id: str, *, digest: str) -> Download:
         """What an upload holds. `digest` (sha256:<hex>) is what the log says of its sealed bytes.
@@ -170,6 +177,10 @@ class Snapshots:
         if plaintext_tag(secret, hashed.digest()) != receipt.plaintext_tag:
             raise Invalid(f"upload {folder.upload_id} was made of other bytes", code="request.idempotency_mismatch")
         return _uploaded(folder, receipt)
+
+    def _require_fresh(self, folder: UploadFolder, receipt: Receipt) -> None:
+        if not is_fresh(receipt.made_at, now_us=now_us(), grace_s=self._grace_s):
+            raise ContentUnavailable(f"upload {folder.upload_id}: too old to be named, upload it again", code="content.expired")
 
     async def _receipt(self, folder: UploadFolder) -> Receipt | None:
         try:
@@ -311,4 +322,4 @@ def _stream_place(folder: UploadFolder, secret_id: str) -> StreamPlace:
 
 
 def _uploaded(folder: UploadFolder, receipt: Receipt) -> Uploaded:
-    return Uploaded(folder.upload_id, receipt.bytes, receipt.digest, receipt.made_at)
+    return Uploaded(folder.upload_id, receipt.bytes, receipt.digest)

@@ -3,7 +3,7 @@ day is over. (A text whose event never came about waits for its day, too: it is 
 
 For each: its secret first, then its bytes, then what names the secret. So a sweep that stops anywhere is taken up by the next,
 and two at once do no harm. Nothing younger than the grace is touched: an upload under way is younger, and one that a
-checkpoint may still come to name is, too (whoever names one asks `is_fresh` before).
+checkpoint may still come to name is, too: it is named within half of the grace (`Snapshots.find`), or not at all.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -30,11 +30,6 @@ class Swept(Struct):
     attempts: int = 0
     """That broke off, or lost against another one."""
     texts: int = 0
-
-
-def is_fresh(stored_at: int, *, now_us: int, grace_s: float) -> bool:
-    """Whether an upload (stored then, in microseconds) may still be named: the sweeper comes for it no earlier than as long again."""
-    return now_us - stored_at < grace_s * 1_000_000 / 2
 
 
 async def sweep(snapshots: Snapshots, is_referenced: IsReferenced, *, grace_s: float, now_us: int) -> Swept:

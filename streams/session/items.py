@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
+from streams.session.digests import spellings
 from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S
 
 
@@ -61,6 +62,15 @@ class LineageState(Struct, frozen=True, gc=False, kw_only=True):
     inherited: str = ""
     depth: int
     erased: bool = False
+
+
+class ForkState(Struct, frozen=True, gc=False, kw_only=True):
+    """A session that was forked from this one: the same fork is not told of twice."""
+
+    fork_id: str
+    child_session_id: str
+    through_sequence: int
+    sequence: int
 
 
 class CheckpointState(Struct, frozen=True, gc=False, kw_only=True):
@@ -164,7 +174,10 @@ class EffectState(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class ActionState(Struct, frozen=True, gc=False, kw_only=True):
-    """What was last done about one frozen action."""
+    """What was last done about one frozen action, or with one request: `action_digest` is in its canonical spelling.
+
+    `effect_id` is the effect that did it last, `approval_id` the approval that was decided last, or asked last where none is decided.
+    """
 
     action_digest: str
     effect_id: str | None = None
@@ -182,6 +195,7 @@ Item: TypeAlias = (
     SessionState
     | HistoryState
     | LineageState
+    | ForkState
     | CheckpointState
     | ThreadState
     | TurnState
@@ -205,6 +219,7 @@ KINDS: Final[Mapping[str, type[Item]]] = {
     "session": SessionState,
     "history": HistoryState,
     "lineage": LineageState,
+    "fork": ForkState,
     "checkpoint": CheckpointState,
     "thread": ThreadState,
     "turn": TurnState,
@@ -267,6 +282,11 @@ def lineage_of(items: Items) -> LineageState | None:
     return item if isinstance(item, LineageState) else None
 
 
+def fork_of(items: Items, fork_id: str) -> ForkState | None:
+    item = items.get("fork", fork_id)
+    return item if isinstance(item, ForkState) else None
+
+
 def checkpoint_of(items: Items, checkpoint_id: str) -> CheckpointState | None:
     item = items.get("checkpoint", checkpoint_id)
     return item if isinstance(item, CheckpointState) else None
@@ -307,9 +327,9 @@ def effect_of(items: Items, effect_id: str) -> EffectState | None:
     return item if isinstance(item, EffectState) else None
 
 
-def action_of(items: Items, action_digest: str) -> ActionState | None:
-    item = items.get("action", action_digest)
-    return item if isinstance(item, ActionState) else None
+def actions_of(items: Items, digest: str) -> list[ActionState]:
+    """What is known under the digest: in its canonical spelling first, then in those of older items."""
+    return [item for spelling in spellings(digest) if isinstance(item := items.get("action", spelling), ActionState)]
 
 
 def child_of(items: Items, child_id: str) -> ChildState | None:

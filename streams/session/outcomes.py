@@ -91,7 +91,11 @@ class Rejected(Struct, frozen=True, gc=False):
 
 
 class Outcome(Struct, frozen=True, gc=False, kw_only=True):
-    """As `schemas/outcomes.v1.avsc`. `position_offset` is -1 where there is no event of the session to wait for."""
+    """As `schemas/outcomes.v1.avsc`. `position_offset` is -1 where there is no event of the session to wait for.
+
+    `decided_at` of an accepted command is when its events were accepted, which a clock that is set back does not lower. In microseconds
+    since the epoch, UTC.
+    """
 
     command_id: str
     correlation: int

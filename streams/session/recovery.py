@@ -49,7 +49,8 @@ class Place:
         """Why nothing can be recovered from the checkpoint; None: it is fresh. Read time is authoritative."""
         if self.header.policy_mode == ZDR or checkpoint.snapshot_kind == NO_SNAPSHOT:
             return ZERO_DATA_RETENTION
-        if checkpoint.sequence <= self.history.erased_through:
+        # Also one that was told of later, of a position that was erased before: its snapshot has seen what is erased.
+        if (self.boundary(checkpoint) or checkpoint.sequence) <= self.history.erased_through:
             return ERASED
         return EXPIRED if self.now >= checkpoint.expires_at else None
 
@@ -69,7 +70,7 @@ class Place:
 def recovery_for(work: Work, run: RunState, *, harness_revision: str | None, environment_revision: str | None) -> Recovery:
     """What a worker with these revisions (None: it names none) may go on from, in this Run."""
     place = Place(work)
-    checkpoint, reason = _latest(work, place)
+    checkpoint, reason = latest(work, place)
     if checkpoint is not None and reason is None and not compatible(checkpoint, run, harness_revision, environment_revision):
         reason = INCOMPATIBLE
     if checkpoint is None or reason is not None:
@@ -83,7 +84,8 @@ def open_effects(work: Work, run: RunState) -> tuple[OpenEffect, ...]:
     return tuple([OpenEffect(each.effect_id, each.status, each.action_digest, each.request_digest) for each in effects if each is not None])
 
 
-def _latest(work: Work, place: Place) -> tuple[CheckpointState | None, str | None]:
+def latest(work: Work, place: Place) -> tuple[CheckpointState | None, str | None]:
+    """The checkpoint that is judged, and why nothing can be recovered from it."""
     checkpoint_id = place.history.checkpoint_id
     checkpoint = None if checkpoint_id is None else checkpoint_of(work, checkpoint_id)
     if place.header.policy_mode == ZDR:
@@ -92,15 +94,31 @@ def _latest(work: Work, place: Place) -> tuple[CheckpointState | None, str | Non
 
 
 def compatible(checkpoint: CheckpointState, run: RunState, harness_revision: str | None, environment_revision: str | None) -> bool:
-    """Whether the worker's revisions, or where it names none the Run's, are those that the snapshot was taken against."""
-    if None not in (run.harness, checkpoint.harness) and run.harness != checkpoint.harness:
-        return False
-    return all(
-        asked is None or taken is None or asked == taken
-        for asked, taken in (
-            (harness_revision or run.harness_revision, checkpoint.harness_revision),
-            (environment_revision or run.environment_revision, checkpoint.environment_revision),
-        )
+    """Whether harness and revisions, the worker's or where it names none the Run's, are those that the snapshot was taken against.
+
+    To a harness that is made anew from the log, what one side does not name may be anything. Its own state goes to the very same one:
+    what only one side names differs.
+    """
+    sides = _sides(checkpoint, run, harness_revision, environment_revision)
+    if checkpoint.continuation_kind == NATIVE:
+        return all(asked == taken for asked, taken in sides)
+    return all(asked is None or taken is None or asked == taken for asked, taken in sides)
+
+
+def proven(checkpoint: CheckpointState, run: RunState, harness_revision: str | None, environment_revision: str | None) -> bool:
+    """Whether all of them are known on both sides, and the same."""
+    sides = _sides(checkpoint, run, harness_revision, environment_revision)
+    return all(asked is not None and asked == taken for asked, taken in sides)
+
+
+def _sides(
+    checkpoint: CheckpointState, run: RunState, harness_revision: str | None, environment_revision: str | None
+) -> tuple[tuple[str | None, str | None], ...]:
+    """Each coordinate as it is asked for and as it was taken."""
+    return (
+        (run.harness, checkpoint.harness),
+        (harness_revision or run.harness_revision, checkpoint.harness_revision),
+        (environment_revision or run.environment_revision, checkpoint.environment_revision),
     )
 
 

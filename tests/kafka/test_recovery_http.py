@@ -71,12 +71,12 @@ def test_a_run_that_failed_is_restored_from_its_checkpoint_byte_for_byte(client:
     path = f"{again.session}/checkpoints/{made['checkpoint_id']}/content"
     assert client.get(path).content == snapshot
     assert client.get(path, params={"part": "native"}).content == b"native state"
-    history = lines(client.get(f"{again.attempt}/conversation", params={"after_sequence": recovery["through_sequence"]}))
+    history = lines(again.conversation(after_sequence=recovery["through_sequence"]))
     assert [line["content"]["text"] for line in history if line["kind"] == "event"] == ["behind the boundary"]
     assert history[-1]["complete"] is True
     listed = client.get(f"{again.session}/checkpoints").json()["checkpoints"]
     assert [each["id"] for each in listed] == [made["checkpoint_id"]]
-    assert client.get(f"{worker.attempt}/conversation").json()["code"] == "runtime.attempt_fenced"
+    assert worker.conversation().json()["code"] == "runtime.attempt_fenced"
 
 
 def test_a_fork_by_checkpoint_and_one_at_an_event(client: httpx.Client) -> None:
@@ -97,7 +97,7 @@ def test_a_fork_by_checkpoint_and_one_at_an_event(client: httpx.Client) -> None:
     other = worker_of(client, at_event["session_id"])
     assert other.grant["recovery"]["mode"] == "event_log_rebuild"
     other.say("mine")
-    history = lines(client.get(f"{other.attempt}/conversation"))
+    history = lines(other.conversation())
     assert [line["content"]["text"] for line in history if line["kind"] == "event"] == ["kept", "after it", "mine"]
     created = event_at(client, at_event["session_id"], 1)
     source = event_at(client, session, at_event["through_sequence"])

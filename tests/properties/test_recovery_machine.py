@@ -22,6 +22,7 @@ from streams.session.events import (
     Content,
     Draft,
     EffectAttributes,
+    RunAttributes,
     SessionAttributes,
     WaitAttributes,
 )
@@ -110,7 +111,8 @@ class RecoveryMachine(WhatHolds):
             if draft.type == "checkpoint.consumed" and isinstance(draft.attributes, CheckpointAttributes):
                 taken = before["checkpoint", draft.attributes.checkpoint_id or ""]
                 assert isinstance(taken, CheckpointState)
-                assert taken.sequence > history(story).erased_through, "restored what is erased"
+                seen = taken.through_sequence if taken.origin_session_id == story.session_id else taken.sequence
+                assert seen > history(story).erased_through, "restored what is erased"
                 assert decision.accepted_at < taken.expires_at, "restored what has expired"
         if decision.grant is not None and kind in (Kind.CLAIM, Kind.REPLACE, Kind.RENEW):
             self.granted(told, by, decision.grant, lease_s)
@@ -148,7 +150,7 @@ class RecoveryMachine(WhatHolds):
     def offer(self, pick: int) -> None:
         told = self.told(pick)
         run_id = made_up_id("run", f"{told.story.session_id} {pick // 7 % 2}")
-        self.send(told, part("run.accepted", run_id=run_id, content=self.content(told)))
+        self.send(told, part("run.accepted", RunAttributes(harness="harness"), run_id=run_id, content=self.content(told)))
 
     def content(self, told: Told) -> Content:
         if told.story.header.policy_mode == "zdr":
@@ -183,7 +185,7 @@ class RecoveryMachine(WhatHolds):
         runs = self.runs(told)
         if worker not in self.dead and runs:
             digest = "sha256:" + label * 64
-            attributes = AttemptAttributes(claim_digest=digest, incomplete_ok=copes, harness_revision=HARNESS)
+            attributes = AttemptAttributes(claim_digest=digest, incomplete_ok=copes, harness_revision=HARNESS, environment_revision=ENVIRONMENT)
             self.send(told, part("attempt.started", attributes, run_id=runs[pick // 7 % len(runs)].run_id), by=worker, kind=Kind.CLAIM,
                       lease_s=lease_s)  # fmt: skip
 
@@ -213,6 +215,11 @@ class RecoveryMachine(WhatHolds):
         decision = self.send(told, draft, by=worker, kind=Kind.REPLACE, lease_s=lease_s)
         if decision is not None and decision.drafts and attempt.was_ready:
             assert spoilt is None, "replaced without evidence"
+            assert decision.grant is not None
+            assert decision.grant.recovery is not None
+            assert decision.grant.recovery.complete, "replaced on a history that cannot be read"
+            taken = story_checkpoint(told, decision.grant.recovery.checkpoint_id)
+            assert taken.run_id == run.run_id, "replaced from what another Run left"
 
     @rule(worker=st.sampled_from(WORKERS), pick=PICK, lease_s=LEASES_S)
     def renew(self, worker: str, pick: int, lease_s: int) -> None:
@@ -334,7 +341,13 @@ class RecoveryMachine(WhatHolds):
         child = Told(born(story, command), source=told)
         assert child.story.session_id not in {each.story.session_id for each in self.sessions}
         self.sessions.append(child)
-        self.send(child, part("run.accepted", run_id=made_up_id("run", f"{child.story.session_id} 0"), content=self.content(child)))
+        self.offer(len(self.sessions) - 1)
+
+
+def story_checkpoint(told: Told, checkpoint_id: str | None) -> CheckpointState:
+    item = told.story.items.get("checkpoint", checkpoint_id or "")
+    assert isinstance(item, CheckpointState)
+    return item
 
 
 class LongRecoveryMachine(RecoveryMachine):

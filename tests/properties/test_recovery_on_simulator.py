@@ -116,7 +116,7 @@ class RecoveryMachine(AuthoritiesMachine):
     @rule(pick=PICK)
     def offer(self, pick: int) -> None:
         session_id = self.session(pick)
-        self.ask(session_id, ("run.accepted", None), run_id=made_up_id("run", f"{session_id} {pick // 7 % 2}"))
+        self.ask(session_id, ("run.accepted", RunAttributes(harness="harness")), run_id=made_up_id("run", f"{session_id} {pick // 7 % 2}"))
 
     def runs(self, session_id: str) -> list[str]:
         return sorted({event.run_id or "" for event in self.events(session_id) if event.type == "run.accepted"})

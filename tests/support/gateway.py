@@ -123,7 +123,7 @@ class World:
             composer=CommandComposer(self.keyring, self.sealer, timeout_s=self.settings.request_timeout_s, cache_seconds=10),
             submitter=submitter,
             sealer=self.sealer,
-            snapshots=Snapshots(self.blobs, self.keyring),
+            snapshots=Snapshots(self.blobs, self.keyring, grace_s=self.settings.orphan_grace_s),
             owners=self.owners,
             graph_owners=self.graph_owners,
             dead_letters=self.log,

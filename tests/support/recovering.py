@@ -10,6 +10,8 @@ from tests.support.story import PERSON, SECOND, WORKER, Story, part
 
 DAY = 24 * 3600 * SECOND
 HARNESS, ENVIRONMENT = "harness@7", "image@2"
+EXACT: dict[str, object] = {"harness_revision": HARNESS, "environment_revision": ENVIRONMENT}
+"""What a worker names that is what `checkpoint_part` tells."""
 SEALED_DIGEST = "sha256:" + "5" * 64
 VERIFIED = "sha256:" + "6" * 64
 OF_A_WORKER = frozenset({"attempt.ready", "wait.opened", "effect.dispatched", "checkpoint.created", "run.completed"})

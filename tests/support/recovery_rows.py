@@ -279,7 +279,7 @@ class Worker:
         return {**self.post("/checkpoints", body), "uploads": uploads, "through": last}
 
     def conversation(self) -> list[dict[str, Any]]:
-        answer = self.client.request("GET", f"{self.attempt}/conversation")
+        answer = self.client.request("GET", f"{self.attempt}/conversation", headers={"session-streams-report": self.report()})
         return [json.loads(line) for line in answer.body.splitlines()]
 
 

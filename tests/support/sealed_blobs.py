@@ -57,7 +57,7 @@ class Room:
     def __init__(self, blobs: BlobStore, keyring_directory: Path) -> None:
         self.blobs = blobs
         self.keyring = NotingKeyring(open_local_keyring(keyring_directory))
-        self.snapshots = Snapshots(blobs, self.keyring)
+        self.snapshots = Snapshots(blobs, self.keyring, grace_s=86_400)
 
     async def upload(self, content: bytes, upload_id: str = UPLOAD, *, place: Place = PLACE) -> str:
         """The digest."""

@@ -188,9 +188,9 @@ class Story:
         at = self.run(grant.run_id).sequence if seen is None else seen
         return Report(grant.run_id, grant.generation, grant.native_task_id, at)
 
-    def working(self) -> Grant:
+    def working(self, **run: object) -> Grant:
         """A session with a Run that a worker holds."""
-        return self.created().with_run().claim()
+        return self.created().with_run(**run).claim()
 
 
 def as_logged(items: DictItems) -> dict[tuple[str, str], Item]:

@@ -44,7 +44,7 @@ async def hoarded(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 async def go(settings: Settings, mode: str, mib: int) -> None:
     keyring = open_local_keyring(settings.data_dir / "keyring")
-    snapshots = Snapshots(open_blob_store(settings), keyring, executor=ThreadPoolExecutor(2))
+    snapshots = Snapshots(open_blob_store(settings), keyring, grace_s=settings.orphan_grace_s, executor=ThreadPoolExecutor(2))
     sent, came = hashlib.sha256(), hashlib.sha256()
     pieces = made_up(None if mode == "endless" else mib, sent)
     source = hoarded(pieces) if mode == "hoard" else pieces

@@ -41,6 +41,11 @@ class Worker:
         assert response.status_code == 201, response.text
         return str(response.json()["upload_id"])
 
+    def conversation(self, *, client: httpx.Client | None = None, **query: Any) -> httpx.Response:
+        """Read with `client`, where another one is given."""
+        headers = {"session-streams-report": self.report}
+        return (client or self.client).get(f"{self.attempt}/conversation", params=query, headers=headers)
+
     def boundary(self, event: dict[str, Any] | None = None) -> dict[str, Any]:
         """Of the session as it stands, or at an event of it."""
         event = event or last_event(self.client, self.session_id)

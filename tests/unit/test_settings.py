@@ -13,7 +13,7 @@ OTHER = Settings(
     bootstrap="broker:9092", topic_prefix="other.", partitions=7, replication=3, data_dir=Path("/srv/data"), instance="b",
     lease_s=1.5, member_session_timeout_s=2.5, transaction_timeout_s=3.5, request_timeout_s=4.5, content_window_days=30, hot_state_mb=5,
     checkpoint_window_s=600, support_dir="/srv/support", support_days=2.5, blob_store="s3://bucket/prefix",
-    blob_store_endpoint="http://objects", orphan_grace_s=60.5, sweep_every_s=6.5, registry_url="http://registry",
+    blob_store_endpoint="http://objects", upload_total_s=30.5, orphan_grace_s=61.5, sweep_every_s=6.5, registry_url="http://registry",
     registry_subjects="x.{subject}",
     kafka={"sasl.mechanism": "PLAIN", "ssl.ca.location": "/ca.pem"},
 )  # fmt: skip
@@ -36,6 +36,16 @@ def test_every_setting_of_the_gateway_is_read() -> None:
 def test_a_variable_that_is_no_number_is_named(name: str, kind: str) -> None:
     with pytest.raises(Misconfigured, match=f"{name}='many': not a valid {kind}"):
         Settings.from_environment({name: "many"})
+
+
+@pytest.mark.parametrize("grace_s", ["-5", "0", "199", "nan"])
+def test_what_could_sweep_an_upload_under_way_is_refused_by_name(grace_s: str) -> None:
+    environment = {"SESSION_STREAMS_UPLOAD_TOTAL_S": "100", "SESSION_STREAMS_ORPHAN_GRACE_S": grace_s}
+    with pytest.raises(Misconfigured, match=r"SESSION_STREAMS_ORPHAN_GRACE_S=.*twice SESSION_STREAMS_UPLOAD_TOTAL_S=100"):
+        Settings.from_environment(environment)
+    with pytest.raises(Misconfigured, match="SESSION_STREAMS_UPLOAD_TOTAL_S=0"):
+        Settings.from_environment({"SESSION_STREAMS_UPLOAD_TOTAL_S": "0"})
+    assert Settings.from_environment({**environment, "SESSION_STREAMS_ORPHAN_GRACE_S": "200"}).orphan_grace_s == 200
 
 
 def test_stores_lie_below_role_instance_and_partition() -> None:

@@ -31,7 +31,7 @@ def test_vectors_hold_for_plain_python_that_knows_nothing_of_us() -> None:
     """Run without our packages on the path: the standard library and `cryptography` suffice."""
     result = subprocess.run([sys.executable, "-I", FOLDER / "check.py"], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.count("as documented") == 8
+    assert result.stdout.count("as documented") == 9
 
 
 def test_our_chain_gives_the_vectors_hashes() -> None:
@@ -103,6 +103,12 @@ def test_our_partitioner_puts_keys_where_the_vectors_do() -> None:
     for vector in vectors("partitions"):
         for partitions, partition in vector["partitions"].items():
             assert partition_of(vector["key"].encode(), int(partitions)) == partition
+
+
+@pytest.mark.parametrize("vector", vectors("request-digests"), ids=lambda vector: vector["note"])
+def test_our_request_digests_are_the_vectors(vector: dict[str, Any]) -> None:
+    asked = (vector["method"], vector["path"], vector["body"].encode(), *vector["worker"])
+    assert ids.request_digest(bytes.fromhex(vector["identity_key"]), *asked).hex() == vector["digest"]
 
 
 def test_our_identifiers_are_derived_as_the_vectors_are() -> None:

@@ -180,6 +180,13 @@ def check_ids():
         assert derived_id(vector["prefix"], vector["parts"], unhex(vector["identity_key"])) == vector["id"]
 
 
+def check_request_digests():
+    for vector in vectors("request-digests"):
+        asked = [vector["method"], vector["path"], vector["body"], *vector["worker"]]
+        digest = hmac.digest(unhex(vector["identity_key"]), b"".join(lp(part) for part in asked), "sha256")
+        assert digest.hex() == vector["digest"], vector["note"]
+
+
 def check_export():
     """docs/export.md, in as few lines as a reader of an export needs."""
     header, *positions, trailer = (json.loads(line) for line in (FOLDER / "export.ndjson").read_bytes().splitlines())
@@ -202,7 +209,8 @@ def check_export():
 
 if __name__ == "__main__":
     for check in (
-        check_chain, check_keys, check_sealed, check_sealed_streams, check_claims, check_partitions, check_ids, check_export,
+        check_chain, check_keys, check_sealed, check_sealed_streams, check_claims, check_partitions, check_ids, check_request_digests,
+        check_export,
     ):  # fmt: skip
         check()
         print(f"{check.__name__}: as documented")

@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec import structs
+
 from streams.session import lifecycles as life
+from streams.session.digests import canonical
 from streams.session.events import Draft
-from streams.session.items import Changes, Items, RunState, run_of
+from streams.session.items import ActionState, Changes, Items, RunState, actions_of, run_of
 
 Fold = Callable[[Items, Draft, int, int], Changes]
 """Of the items as they are before the event, the event, its sequence, and when it was accepted (microseconds since the epoch)."""
@@ -33,6 +36,12 @@ def with_id(ids: tuple[str, ...], item_id: str) -> tuple[str, ...]:
 
 def without_id(ids: tuple[str, ...], item_id: str) -> tuple[str, ...]:
     return tuple([other for other in ids if other != item_id])
+
+
+def the_action(items: Items, digest: str) -> ActionState:
+    """What is known under the digest, to be kept under its canonical spelling from now on."""
+    known_so_far = actions_of(items, digest)
+    return structs.replace(known_so_far[0] if known_so_far else ActionState(action_digest=digest), action_digest=canonical(digest))
 
 
 def the_run(items: Items, draft: Draft) -> RunState:

@@ -1,4 +1,4 @@
-"""Effects, and the actions that they are about."""
+"""Effects, and the actions and requests that they are about."""
 
 from typing import Final
 
@@ -6,8 +6,8 @@ from msgspec import structs
 
 from streams.session import lifecycles as life
 from streams.session.events import Draft, EffectAttributes, read
-from streams.session.folds.common import Fold, known, moved, the_run, with_id, without_id
-from streams.session.items import ActionState, Changes, EffectState, Items, action_of, approval_of, effect_of, run_of
+from streams.session.folds.common import Fold, known, moved, the_action, the_run, with_id, without_id
+from streams.session.items import Changes, EffectState, Items, approval_of, effect_of, run_of
 
 
 def action_digest(attributes: EffectAttributes) -> str:
@@ -28,10 +28,10 @@ def _effect_dispatched(items: Items, draft: Draft, sequence: int, accepted_at: i
         request_digest=attributes.request_digest or "",
         sequence=sequence,
     )
-    action = action_of(items, digest) or ActionState(action_digest=digest)
+    about = {each.action_digest: each for each in (the_action(items, digest), the_action(items, effect.request_digest or digest))}
     changes: Changes = (
         (("effect", effect_id), effect),
-        (("action", digest), structs.replace(action, effect_id=effect_id)),
+        *((("action", key), structs.replace(action, effect_id=effect_id)) for key, action in about.items()),
         (("run", run.run_id), structs.replace(run, open_effects=with_id(run.open_effects, effect_id), sequence=sequence)),
     )
     if attributes.approval_id is None:

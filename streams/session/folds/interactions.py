@@ -6,15 +6,13 @@ from msgspec import structs
 
 from streams.session import lifecycles as life
 from streams.session.events import ApprovalAttributes, ChildAttributes, Draft, WaitAttributes, read
-from streams.session.folds.common import Fold, known, moved, the_run, with_id, without_id
+from streams.session.folds.common import Fold, known, moved, the_action, the_run, with_id, without_id
 from streams.session.items import (
-    ActionState,
     ApprovalState,
     Changes,
     ChildState,
     Items,
     WaitState,
-    action_of,
     approval_of,
     child_of,
     run_of,
@@ -55,15 +53,18 @@ def _approval_requested(items: Items, draft: Draft, sequence: int, accepted_at: 
         expires_at=attributes.expires_at,
         sequence=sequence,
     )
-    action = action_of(items, digest) or ActionState(action_digest=digest)
-    asked = structs.replace(action, approval_id=approval_id)
-    return ((("approval", approval_id), approval), (("action", digest), asked))
+    action = the_action(items, digest)
+    before = None if action.approval_id is None else approval_of(items, action.approval_id)
+    if before is None or before.status == life.REQUESTED:
+        action = structs.replace(action, approval_id=approval_id)
+    return ((("approval", approval_id), approval), (("action", action.action_digest), action))
 
 
 def _approval_decided(items: Items, draft: Draft, sequence: int, accepted_at: int) -> Changes:
     approval = known(approval_of(items, known(read(draft, ApprovalAttributes).approval_id, draft)), draft)
     decided = structs.replace(approval, status=moved(life.APPROVAL, draft, approval.status), sequence=sequence)
-    return ((("approval", approval.approval_id), decided),)
+    action = structs.replace(the_action(items, approval.action_digest), approval_id=approval.approval_id)
+    return ((("approval", approval.approval_id), decided), (("action", action.action_digest), action))
 
 
 def _child_started(items: Items, draft: Draft, sequence: int, accepted_at: int) -> Changes:

@@ -7,7 +7,19 @@ from msgspec import structs
 from streams.session import lifecycles as life
 from streams.session.events import Draft, SessionAttributes, ThreadAttributes, read
 from streams.session.folds.common import Fold, known, moved
-from streams.session.items import HEADER, LINEAGE, Changes, Items, LineageState, SessionState, ThreadState, TurnState, session_of, turn_of
+from streams.session.items import (
+    HEADER,
+    LINEAGE,
+    Changes,
+    ForkState,
+    Items,
+    LineageState,
+    SessionState,
+    ThreadState,
+    TurnState,
+    session_of,
+    turn_of,
+)
 from streams.session.limits import LONGEST_CHECKPOINT_WINDOW_S
 from streams.session.words import LIVE, STANDARD
 
@@ -48,6 +60,18 @@ def _session_closed(items: Items, draft: Draft, sequence: int, accepted_at: int)
     return ((HEADER, structs.replace(header, status=moved(life.SESSION, draft, header.status), sequence=sequence)),)
 
 
+def _session_forked(items: Items, draft: Draft, sequence: int, accepted_at: int) -> Changes:
+    attributes = read(draft, SessionAttributes)
+    fork_id = known(attributes.fork_id, draft)
+    fork = ForkState(
+        fork_id=fork_id,
+        child_session_id=attributes.child_session_id or "",
+        through_sequence=attributes.through_sequence or 0,
+        sequence=sequence,
+    )
+    return ((("fork", fork_id), fork),)
+
+
 def _thread_opened(items: Items, draft: Draft, sequence: int, accepted_at: int) -> Changes:
     thread_id = known(draft.thread_id, draft)
     kind = read(draft, ThreadAttributes).kind or "main"
@@ -68,7 +92,7 @@ def _turn_completed(items: Items, draft: Draft, sequence: int, accepted_at: int)
 FOLDS: Final[dict[str, Fold | None]] = {
     "session.created": _session_created,
     "session.closed": _session_closed,
-    "session.forked": None,
+    "session.forked": _session_forked,
     "thread.opened": _thread_opened,
     "turn.started": _turn_started,
     "turn.completed": _turn_completed,

@@ -15,7 +15,7 @@ from streams.session import consequences, history, recovery, refusals
 from streams.session.commands import Kind
 from streams.session.events import AttemptAttributes, CheckpointAttributes, Draft, Link, read
 from streams.session.ids import derive_from_command
-from streams.session.items import AttemptState, RunState, attempt_of, checkpoint_of, run_of
+from streams.session.items import AttemptState, RunState, attempt_of, run_of
 from streams.session.lifecycles import ATTEMPT, LIVE_ATTEMPT, SETTLED_RUN
 from streams.session.limits import DEFAULT_LEASE_MS, LONGEST_LEASE_MS, OLDEST_VERIFICATION_US, SHORTEST_LEASE_MS
 from streams.session.outcomes import Recovery, Rejected
@@ -104,16 +104,16 @@ def _missing(work: Work, run: RunState, attempt: AttemptState, asked: AttemptAtt
     A plain claim brings no evidence, and so lacks all that only the worker can bring.
     """
     missing = []
-    checkpoint = None if found.checkpoint_id is None else checkpoint_of(work, found.checkpoint_id)
-    if checkpoint is None and found.reason != recovery.INCOMPATIBLE:
+    checkpoint, gone = recovery.latest(work, recovery.Place(work))
+    # "Same durable Run, retained compatible bytes": another Run's snapshot is none of this one's.
+    retained = checkpoint if checkpoint is not None and gone is None and checkpoint.run_id == run.run_id else None
+    if retained is None:
         missing.append(RETAINED_BYTES)
-    named = None not in (asked.harness_revision, asked.environment_revision)
-    if found.reason == recovery.INCOMPATIBLE or not named or (checkpoint is not None and None in (
-        checkpoint.harness_revision, checkpoint.environment_revision
-    )):  # fmt: skip
+    revisions = asked.harness_revision, asked.environment_revision
+    if found.reason == recovery.INCOMPATIBLE or None in revisions or not (retained is None or recovery.proven(retained, run, *revisions)):
         missing.append(COMPATIBILITY)
-    at_frontier = asked.replaces == attempt.generation and asked.frontier_sequence == run.sequence
-    if not at_frontier or not (found.complete or asked.incomplete_ok):
+    # No worker's word that it copes makes a history readable.
+    if asked.replaces != attempt.generation or asked.frontier_sequence != run.sequence or not found.complete:
         missing.append(FRONTIER)
     if work.command.kind is not Kind.REPLACE or not _verified(work, asked):
         missing.append(VERIFICATION)

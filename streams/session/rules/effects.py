@@ -1,9 +1,12 @@
 """Provider effects: what may have happened outside, told before it is sent and settled on evidence.
 
 - An effect is dispatched under an identity of its own, by the attempt that holds its Run.
-- While it is unsettled, the same frozen action is not dispatched under another identity: it might happen twice.
-- Where an approval was asked for an action, the dispatch names one that was granted for that very action. An approval
-  is used up by an effect, unless the provider is known not to have done it.
+- While it is unsettled, neither the same frozen action nor the same request is dispatched under another identity: it might
+  happen twice.
+- Where it was abandoned, nobody knows whether it happened: the same goes again only on an approval that was granted since, a
+  decision that says so (seed *Checkpoints*: no blind duplicate under a fresh identity).
+- Where an approval was asked for an action, the dispatch names one that was granted for that very action, and the decision
+  on it that came last is no denial. An approval is used up by an effect, unless the provider is known not to have done it.
 - While its own attempt may still report, nobody else settles it: the request may yet arrive. Afterwards it is settled
   by a receipt that a later attempt of the Run reports, or by a reconciliation that names its evidence.
 """
@@ -11,22 +14,23 @@
 from typing import Final
 
 from streams.session import refusals
+from streams.session.digests import same
 from streams.session.events import Draft, EffectAttributes, read
 from streams.session.folds.effects import action_digest
 from streams.session.items import (
-    ActionState,
     ApprovalState,
     EffectState,
     RunState,
-    action_of,
+    actions_of,
     approval_of,
     attempt_of,
     effect_of,
     run_of,
 )
-from streams.session.lifecycles import DISPATCHED, GRANTED, INDETERMINATE, LIVE_ATTEMPT, RUNNING, SETTLED, SETTLED_RUN, WAITING
+from streams.session.lifecycles import DENIED, DISPATCHED, GRANTED, INDETERMINATE, LIVE_ATTEMPT, RUNNING, SETTLED, SETTLED_RUN, WAITING
 from streams.session.outcomes import Rejected
 from streams.session.rules.reports import completed, standing
+from streams.session.words import IMPORTED
 from streams.session.work import Work
 
 OPEN_EFFECTS_LIMIT: Final = 128
@@ -34,6 +38,7 @@ OPEN_EFFECTS_LIMIT: Final = 128
 NOT_DONE: Final = frozenset({"failed", "not_performed"})
 """Outcomes after which the provider is known not to have done it."""
 RECEIPT_OUTCOMES: Final = frozenset({None, "succeeded", "failed"})
+ABANDONED: Final = "abandoned"
 
 
 def effect_dispatched(work: Work, draft: Draft) -> Draft | Rejected:
@@ -46,12 +51,11 @@ def effect_dispatched(work: Work, draft: Draft) -> Draft | Rejected:
         return run
     if run.status not in (RUNNING, WAITING):
         return Rejected(refusals.TRANSITION_REFUSED, f"{run.run_id} is {run.status}")
-    same = effect_of(work, attributes.effect_id or "")
-    if same is not None:
-        return _again(same)
-    digest = action_digest(attributes)
-    action = action_of(work, digest)
-    refused = _blind_duplicate(work, action) or _unauthorised(work, run, attributes.approval_id, digest, action)
+    known = effect_of(work, attributes.effect_id or "")
+    if known is not None:
+        return _again(known)
+    before = _before(work, attributes)
+    refused = _blind_duplicate(before) or _unauthorised(work, run, attributes) or _given_up(work, before, attributes.approval_id)
     if refused is not None:
         return refused
     if len(run.open_effects) >= OPEN_EFFECTS_LIMIT:
@@ -67,25 +71,44 @@ def _again(effect: EffectState) -> Rejected:
     return refusals.exists(effect.effect_id)
 
 
-def _blind_duplicate(work: Work, action: ActionState | None) -> Rejected | None:
-    first = None if action is None or action.effect_id is None else effect_of(work, action.effect_id)
-    if first is None or first.status == SETTLED:
-        return None
-    return Rejected(refusals.EFFECT_INDETERMINATE, f"{first.effect_id} of the same action is {first.status}")
+def _before(work: Work, attributes: EffectAttributes) -> list[EffectState]:
+    """The effects that did the same action last, or sent the same request."""
+    about = [*actions_of(work, action_digest(attributes)), *actions_of(work, attributes.request_digest or "")]
+    effects = [effect_of(work, effect_id) for effect_id in dict.fromkeys(each.effect_id for each in about) if effect_id is not None]
+    return [effect for effect in effects if effect is not None]
 
 
-def _unauthorised(work: Work, run: RunState, approval_id: str | None, digest: str, action: ActionState | None) -> Rejected | None:
-    if approval_id is None:
-        asked = None if action is None else action.approval_id
-        return None if asked is None else Rejected(refusals.APPROVAL_REQUIRED, f"{asked} was asked for this action")
-    approval = approval_of(work, approval_id)
+def _blind_duplicate(before: list[EffectState]) -> Rejected | None:
+    for effect in before:
+        if effect.status != SETTLED:
+            return Rejected(refusals.EFFECT_INDETERMINATE, f"{effect.effect_id} of the same action or request is {effect.status}")
+    return None
+
+
+def _given_up(work: Work, before: list[EffectState], approval_id: str | None) -> Rejected | None:
+    approval = None if approval_id is None else approval_of(work, approval_id)
+    for effect in before:
+        if effect.outcome == ABANDONED and (approval is None or approval.sequence < effect.sequence):
+            return Rejected(refusals.APPROVAL_REQUIRED, f"{effect.effect_id} was abandoned: an approval that is granted since then")
+    return None
+
+
+def _unauthorised(work: Work, run: RunState, attributes: EffectAttributes) -> Rejected | None:
+    digest = action_digest(attributes)
+    newest_id = next((action.approval_id for action in actions_of(work, digest) if action.approval_id is not None), None)
+    if attributes.approval_id is None:
+        return None if newest_id is None else Rejected(refusals.APPROVAL_REQUIRED, f"{newest_id} was asked for this action")
+    approval = approval_of(work, attributes.approval_id)
     if approval is None:
         return refusals.not_found(work.index, "attributes.approval_id")
-    if approval.action_digest != digest or approval.run_id not in (None, run.run_id):
+    if not same(approval.action_digest, digest) or approval.run_id not in (None, run.run_id):
         return Rejected(refusals.APPROVAL_MISMATCH, f"{approval.approval_id} is for another action")
     if approval.status != GRANTED:
         return Rejected(refusals.APPROVAL_REQUIRED, f"{approval.approval_id} is {approval.status}")
-    if approval.expires_at is not None and work.accepted_at >= approval.expires_at and not work.command.importing:
+    newest = None if newest_id is None else approval_of(work, newest_id)
+    if newest is not None and newest.status == DENIED:
+        return Rejected(refusals.APPROVAL_REQUIRED, f"{newest.approval_id} is {newest.status}, and was decided later")
+    if approval.expires_at is not None and work.accepted_at >= approval.expires_at and run.origin != IMPORTED:
         return Rejected(refusals.APPROVAL_EXPIRED, f"{approval.approval_id} expired at {approval.expires_at}")
     return _used_up(work, approval)
 
@@ -106,7 +129,8 @@ def _open_effect(work: Work, attributes: EffectAttributes) -> EffectState | Reje
     if effect.status == SETTLED:
         return refusals.settled(effect.effect_id, effect.outcome or effect.status)
     for name in ("request_digest", "action_digest"):
-        if getattr(attributes, name) not in (None, getattr(effect, name)):
+        named = getattr(attributes, name)
+        if named is not None and not same(named, getattr(effect, name)):
             return refusals.invalid(work.index, f"attributes.{name}")
     return effect
 
@@ -142,12 +166,14 @@ def effect_reconciled(work: Work, draft: Draft) -> Draft | Rejected:
         return refusals.invalid(work.index, "attributes.outcome")
     if attributes.evidence_kind == "accepted_receipt" and attributes.receipt_digest is None:
         return refusals.invalid(work.index, "attributes.receipt_digest")
-    if attributes.outcome == "abandoned" and attributes.evidence_kind != "governed_decision":
+    if attributes.evidence_kind == "accepted_receipt" and attributes.outcome not in RECEIPT_OUTCOMES:
+        return refusals.invalid(work.index, "attributes.outcome: a receipt tells of what was performed")
+    if attributes.outcome == ABANDONED and attributes.evidence_kind != "governed_decision":
         return refusals.invalid(work.index, "attributes.outcome: only a decision abandons")
     run = standing(work, draft, effect.run_id, by_worker=False, settled_ok=True)
     if isinstance(run, Rejected):
         return run
-    if work.reported != run.run_id and not work.command.importing and _in_flight(work, effect):
+    if work.reported != run.run_id and run.origin != IMPORTED and _in_flight(work, effect):
         return Rejected(refusals.EFFECT_IN_FLIGHT, f"{effect.effect_id} may still be reported by its own attempt")
     return completed(work, draft, run, by_worker=False)
 

@@ -13,7 +13,7 @@ from streams.session import consequences, history, refusals
 from streams.session.commands import Command, Kind
 from streams.session.events import CheckpointAttributes, Draft, Link, SessionAttributes, read
 from streams.session.ids import derive_event_id, derive_from_command
-from streams.session.items import CheckpointState, SessionState, checkpoint_of
+from streams.session.items import CheckpointState, SessionState, checkpoint_of, fork_of
 from streams.session.limits import ANCESTORS_MAX
 from streams.session.outcomes import Rejected
 from streams.session.recovery import ZERO_DATA_RETENTION, Place
@@ -32,6 +32,10 @@ def fork(work: Work) -> Rejected | None:
             return refusals.invalid(work.index, f"attributes.{name}")
     if (draft.thread_id, draft.turn_id, draft.run_id, draft.attempt_generation, draft.native_task_id) != (None,) * 5:
         return refusals.invalid(work.index, "run_id: a fork is of the session")
+    known = fork_of(work, attributes.fork_id or "")
+    if known is not None:
+        # Its command may come again after the authority has forgotten what it answered.
+        return refusals.exists(known.fork_id)
     place = Place(work)
     checkpoint = None
     if attributes.checkpoint_id is not None:

@@ -7,11 +7,12 @@ its digest, until it expires; it stops nothing and proves nothing about what a p
 from typing import Final
 
 from streams.session import refusals
+from streams.session.digests import same
 from streams.session.events import ApprovalAttributes, Draft, WaitAttributes, read
 from streams.session.items import ApprovalState, WaitState, approval_of, wait_of
 from streams.session.lifecycles import OPENED, REQUESTED, RUNNING, WAITING
 from streams.session.outcomes import Rejected
-from streams.session.rules.reports import completed, standing
+from streams.session.rules.reports import completed, retold, standing
 from streams.session.work import Work
 
 OPEN_WAITS_LIMIT: Final = 128
@@ -28,8 +29,9 @@ def _placed(work: Work, draft: Draft, run_id: str | None, *, by_worker: bool, se
     return run if isinstance(run, Rejected) else completed(work, draft, run, by_worker=by_worker)
 
 
-def _past(work: Work, expires_at: int | None) -> bool:
-    return expires_at is not None and work.accepted_at >= expires_at and not work.command.importing
+def _past(work: Work, run_id: str | None, expires_at: int | None) -> bool:
+    """Whether it is too late. What is retold happened when it happened."""
+    return expires_at is not None and work.accepted_at >= expires_at and not retold(work, run_id)
 
 
 def wait_opened(work: Work, draft: Draft) -> Draft | Rejected:
@@ -38,7 +40,7 @@ def wait_opened(work: Work, draft: Draft) -> Draft | Rejected:
         return refusals.invalid(work.index, "attributes.wait_id")
     if attributes.kind is None:
         return refusals.invalid(work.index, "attributes.kind")
-    if _past(work, attributes.expires_at) or (attributes.kind == "timer" and attributes.expires_at is None):
+    if _past(work, draft.run_id, attributes.expires_at) or (attributes.kind == "timer" and attributes.expires_at is None):
         return refusals.invalid(work.index, "attributes.expires_at")
     wait = wait_of(work, attributes.wait_id)
     if wait is not None:
@@ -69,7 +71,7 @@ def wait_answered(work: Work, draft: Draft) -> Draft | Rejected:
     wait = _open_wait(work, draft)
     if isinstance(wait, Rejected):
         return wait
-    if _past(work, wait.expires_at):
+    if _past(work, wait.run_id, wait.expires_at):
         return Rejected(refusals.WAIT_EXPIRED, f"{wait.wait_id} expired at {wait.expires_at}")
     return _placed(work, draft, wait.run_id, by_worker=False)
 
@@ -79,7 +81,7 @@ def wait_expired(work: Work, draft: Draft) -> Draft | Rejected:
     wait = _open_wait(work, draft)
     if isinstance(wait, Rejected):
         return wait
-    if not work.command.importing and not _past(work, wait.expires_at):
+    if not retold(work, wait.run_id) and not _past(work, wait.run_id, wait.expires_at):
         return Rejected(refusals.TRANSITION_REFUSED, f"{wait.wait_id} is not due")
     return _placed(work, draft, wait.run_id, by_worker=False, settled_ok=True)
 
@@ -90,7 +92,7 @@ def approval_requested(work: Work, draft: Draft) -> Draft | Rejected:
         return refusals.invalid(work.index, "attributes.approval_id")
     if attributes.action_digest is None:
         return refusals.invalid(work.index, "attributes.action_digest")
-    if _past(work, attributes.expires_at):
+    if _past(work, draft.run_id, attributes.expires_at):
         return refusals.invalid(work.index, "attributes.expires_at")
     approval = approval_of(work, attributes.approval_id)
     if approval is not None:
@@ -111,9 +113,9 @@ def approval_decided(work: Work, draft: Draft) -> Draft | Rejected:
         return refusals.settled(approval.approval_id, approval.status)
     if attributes.decision not in (None, draft.type.partition(".")[2]):
         return refusals.invalid(work.index, "attributes.decision")
-    if attributes.action_digest not in (None, approval.action_digest):
+    if attributes.action_digest is not None and not same(attributes.action_digest, approval.action_digest):
         return Rejected(refusals.APPROVAL_MISMATCH, f"{approval.approval_id} is for another action")
-    if _past(work, approval.expires_at):
+    if _past(work, approval.run_id, approval.expires_at):
         return Rejected(refusals.APPROVAL_EXPIRED, f"{approval.approval_id} expired at {approval.expires_at}")
     return _placed(work, draft, approval.run_id, by_worker=False)
 

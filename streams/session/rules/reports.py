@@ -3,7 +3,7 @@
 A report names the Run, the generation of its attempt, the native task that now serves it, and the Run position that
 its worker has seen. It is good where the command's principal holds that very attempt, its lease lasts, and the Run has
 moved no further. Then, and only then, may the command's drafts of a worker's types stand in that Run. Imported Runs
-have no worker: the importer's scope stands in for the report, in them alone.
+have no worker: the importer's scope stands in for the report, in them alone, and nothing there is too early or too late.
 """
 
 from msgspec import structs
@@ -91,6 +91,13 @@ def standing(work: Work, draft: Draft, run_id: str | None, *, by_worker: bool, s
         attempt = _serving(work, run, draft)
         return attempt if isinstance(attempt, Rejected) else run
     return run
+
+
+def retold(work: Work, run_id: str | None) -> bool:
+    """Whether the command tells what happened elsewhere: an importer's, in an imported Run, or outside of Runs in an imported session."""
+    run = None if run_id is None else run_of(work, run_id)
+    about = work.header if run_id is None else run
+    return work.command.importing and about is not None and about.origin == IMPORTED
 
 
 def _serving(work: Work, run: RunState, draft: Draft) -> AttemptState | Rejected:

@@ -14,7 +14,7 @@ from streams.custody.sealing import Sealer, content_expiry_day
 from streams.custody.sqlite_keyring import SqliteKeyring, open_local_keyring
 from streams.errors import Invalid
 from streams.log.record import decode_draft
-from streams.session.commands import Kind
+from streams.session.commands import Kind, Report
 from streams.session.events import NONE, OMITTED
 from streams.session.ids import derive_event_id, is_id
 
@@ -78,6 +78,22 @@ def test_the_digest_is_over_method_path_and_body(composer: CommandComposer) -> N
         structs.replace(incoming(), method="PUT"),
     ]
     assert len({composer.compose(each, FACTS, [MESSAGE]).command.request_digest for each in requests}) == 4
+
+
+def test_what_a_worker_asks_is_compared_with_who_it_is_but_not_with_its_position(composer: CommandComposer) -> None:
+    other = structs.replace(PRINCIPAL, principal_id="key_" + "9" * 32)
+    run, task = "run_" + "5" * 32, "task_" + "6" * 32
+
+    def digest(principal: Principal = PRINCIPAL, kind: Kind = Kind.APPEND, report: Report | None = None) -> bytes:
+        return composer.compose(incoming(principal=principal), FACTS, [MESSAGE], kind=kind, report=report).command.request_digest
+
+    attempts = [Report(run, 1, task), Report(run, 2, task), Report(run, 1, "task_" + "7" * 32), Report("run_" + "8" * 32, 1, task)]
+    digests = [digest(), *(digest(principal, report=each) for each in attempts for principal in (PRINCIPAL, other))]
+    digests += [digest(principal, Kind.CLAIM) for principal in (PRINCIPAL, other)]
+    assert len(set(digests)) == 11
+    assert digest(other) == digest()
+    assert digest(report=Report(run, 1, task, 5)) == digest(report=Report(run, 1, task, 9)) == digest(report=attempts[0])
+    assert digest(kind=Kind.REPLACE) == digest(kind=Kind.CLAIM)
 
 
 def test_a_session_id_follows_from_principal_and_key(composer: CommandComposer) -> None:

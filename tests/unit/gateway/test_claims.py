@@ -113,11 +113,10 @@ def test_repeats_that_are_sent_at_once_are_told_one_grant(client: httpx.Client, 
     session = new_session(client)
     for _ in range(20):
         opened(client, session, lane=lane)
-    workers = [shared.client() for _ in range(12)]
     with ThreadPoolExecutor(12) as threads:
         # Among others that claim meanwhile, so that the tables tell each of the repeats something else.
         names = [f"once-{lane}" if number % 2 else f"{number}-{lane}" for number in range(12)]
-        grants = list(threads.map(lambda each: take(each[0], lane, idempotency_key=each[1]), zip(workers, names, strict=True)))
+        grants = list(threads.map(lambda name: take(client, lane, idempotency_key=name), names))
     assert len({grant["run_id"] for grant in grants[1::2]}) == 1
     assert len({grant["run_id"] for grant in grants}) == 7
 

@@ -18,7 +18,11 @@ def worker(client: httpx.Client) -> Worker:
 
 
 def conversation(worker: Worker, *, client: httpx.Client | None = None, **query: Any) -> httpx.Response:
-    return (client or worker.client).get(f"{worker.attempt}/conversation", params=query)
+    return worker.conversation(client=client, **query)
+
+
+def reporting(worker: Worker) -> dict[str, str]:
+    return {"session-streams-report": worker.report}
 
 
 def lines(response: httpx.Response) -> list[dict[str, Any]]:
@@ -114,7 +118,7 @@ def test_a_history_that_breaks_off_has_no_end(worker: Worker, shared: World, mon
     monkeypatch.setattr(shared.owners, "events", failing)
     monkeypatch.setattr(shared.gateway, "limits", shared.limits.__class__(export_patience_s=0.01))
     received: list[bytes] = []
-    with worker.client.stream("GET", f"{worker.attempt}/conversation") as response, pytest.raises(httpx.RemoteProtocolError):
+    with worker.client.stream("GET", f"{worker.attempt}/conversation", headers=reporting(worker)) as response, pytest.raises(httpx.RemoteProtocolError):
         received.extend(response.iter_bytes())
     assert b'"kind":"event"' in b"".join(received)
     assert b'"kind":"end"' not in b"".join(received)
@@ -142,14 +146,50 @@ def test_an_attempt_that_is_over_reads_nothing(worker: Worker) -> None:
 
 def test_a_generation_that_nobody_has_been_granted_is_fenced(worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared.gateway, "limits", shared.limits.__class__(position_wait_s=0.1))
-    response = worker.client.get(f"{worker.run}/attempts/9/conversation")
+    task = worker.grant["native_task_id"]
+    response = worker.client.get(f"{worker.run}/attempts/9/conversation", headers={"session-streams-report": f"{worker.run_id};9;{task}"})
     assert (response.status_code, response.json()["code"]) == (409, "runtime.attempt_fenced")
     other = opened(worker.client, worker.session_id)
-    assert worker.client.get(f"{worker.session}/runs/{other}/attempts/1/conversation").status_code == 409
-    assert worker.client.get(f"{worker.session}/runs/run_{'0' * 32}/attempts/1/conversation").status_code == 404
+    for run, status in ((other, 409), (f"run_{'0' * 32}", 404)):
+        headers = {"session-streams-report": f"{run};1;{task}"}
+        assert worker.client.get(f"{worker.session}/runs/{run}/attempts/1/conversation", headers=headers).status_code == status
 
 
 @pytest.mark.parametrize("query", ["after_sequence=-1", "after_sequence=x", "lineage=maybe", "require_complete=1e", "limit=3"])
 def test_a_query_that_does_not_fit_is_refused(worker: Worker, query: str) -> None:
-    response = worker.client.get(f"{worker.attempt}/conversation?{query}")
+    response = worker.client.get(f"{worker.attempt}/conversation?{query}", headers=reporting(worker))
     assert (response.status_code, response.json()["code"]) == (422, "request.invalid")
+
+
+def test_it_is_for_the_native_task_that_the_harness_has_now(worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared.gateway, "limits", shared.limits.__class__(position_wait_s=0.1))
+    worker.post(f"{worker.attempt}/ready")
+    anew = worker.post(f"{worker.attempt}/ready")["native_task_id"]
+    assert conversation(worker).json()["code"] == "runtime.attempt_fenced"
+    worker.grant["native_task_id"] = anew
+    assert lines(conversation(worker))[-1]["kind"] == "end"
+    response = worker.client.get(f"{worker.attempt}/conversation")
+    assert (response.status_code, response.json()["code"]) == (400, "request.malformed")
+
+
+def test_a_task_that_the_table_does_not_know_of_yet_is_waited_for(
+    worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.post(f"{worker.attempt}/ready")
+    run, asked = shared.owners.run, []
+    old = shared.run(run("ws_" + "a" * 32, worker.session_id, worker.run_id))
+    worker.grant["native_task_id"] = worker.post(f"{worker.attempt}/ready")["native_task_id"]
+
+    async def behind(*arguments: Any, **more: Any) -> Any:
+        asked.append(more)
+        return old if len(asked) < 3 else await run(*arguments, **more)
+
+    monkeypatch.setattr(shared.owners, "run", behind)
+    assert lines(conversation(worker))[-1]["kind"] == "end"
+    assert len(asked) == 3
+
+
+def test_a_session_that_is_closed_is_read_by_no_worker(worker: Worker) -> None:
+    post(worker.client, f"{worker.session}/close")
+    response = conversation(worker)
+    assert (response.status_code, response.json()["code"]) == (409, "runtime.session_closed")

@@ -1,6 +1,7 @@
 """Uploads of recovery material: taken in piece by piece, kept once, and refused with nothing kept."""
 
 import base64
+import dataclasses
 import hashlib
 import threading
 import time
@@ -15,7 +16,7 @@ from connectors.gateway.limits import GatewayLimits
 from streams.errors import BlobStoreUnavailable
 from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World, key, new_session, post, world
 from tests.support.waiting import eventually
-from tests.support.workers import Worker, worker_of
+from tests.support.workers import Worker, claimed, worker_of
 
 OCTETS = "application/octet-stream"
 LIMIT = 300_000
@@ -23,7 +24,7 @@ LIMIT = 300_000
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    limits = GatewayLimits(threads=4, upload_bytes_max=LIMIT, body_timeout_s=0.5, transfers_max=2)
+    limits = GatewayLimits(threads=4, upload_bytes_max=LIMIT, body_timeout_s=0.5, transfers_max=2, position_wait_s=0.5)
     with world(tmp_path_factory.mktemp("gateway"), limits=limits) as made:
         yield made
 
@@ -144,9 +145,65 @@ def test_who_holds_nothing_stores_nothing(worker: Worker, shared: World) -> None
     assert kept(shared) == before
 
 
-def test_a_newer_attempt_than_the_table_knows_of_may_upload(worker: Worker) -> None:
-    report = f"{worker.run_id};2;task_{'1' * 32}"
-    assert worker.upload(b"x", session_streams_report=report).status_code == 201
+def test_a_newer_attempt_than_the_table_knows_of_is_waited_for(
+    worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = shared.owners.run, []
+    old = shared.run(run(WORKSPACE, worker.session_id, worker.run_id))
+    worker.post(f"{worker.attempt}/fail", {"reason": "lost"})
+    newer = claimed(worker.client, worker.session_id, worker.run_id)
+
+    async def behind(*arguments: Any, **more: Any) -> Any:
+        asked.append(more)
+        return old if len(asked) < 3 else await run(*arguments, **more)
+
+    monkeypatch.setattr(shared.owners, "run", behind)
+    assert newer.upload(b"x").status_code == 201
+    assert len(asked) == 3
+
+
+def test_a_generation_that_nobody_was_granted_stores_nothing(worker: Worker, shared: World) -> None:
+    before = kept(shared)
+    for generation in (2, 9):
+        report = f"{worker.run_id};{generation};task_{'1' * 32}"
+        assert code_of(worker.upload(b"x", session_streams_report=report)) == (503, "service.projection_behind")
+    assert kept(shared) == before
+
+
+def test_a_closed_session_is_sent_nothing_any_more(worker: Worker, shared: World) -> None:
+    before = kept(shared)
+    post(worker.client, f"{worker.session}/close")
+    assert code_of(worker.upload(b"x")) == (409, "runtime.session_closed")
+    assert kept(shared) == before
+
+
+def test_a_key_has_a_share_of_the_transfers(worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = shared.gateway.transfer_shares
+    made = worker.checkpoint()
+    content = f"{worker.session}/checkpoints/{made['checkpoint_id']}/content"
+    monkeypatch.setattr(shares, "limit", 0)
+    assert code_of(worker.upload(b"x")) == (429, "request.rate_limited")
+    assert code_of(worker.client.get(content)) == (429, "request.rate_limited")
+    assert shared.gateway.transfers.taken == 0
+    monkeypatch.setattr(shares, "limit", 1)
+    assert [worker.upload(b"x").status_code, worker.client.get(content).status_code, worker.upload(b"x").status_code] == [201, 200, 201]
+
+
+def test_a_sender_who_is_too_slow_on_average_is_given_up(worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kept(shared)
+    monkeypatch.setattr(shared.gateway, "limits", dataclasses.replace(shared.limits, transfer_start_s=0.3, transfer_bytes_per_s_min=1000))
+
+    def drops() -> Iterator[bytes]:
+        for _ in range(200):
+            yield b"a"
+            time.sleep(0.05)
+
+    headers = {"content-type": OCTETS, "session-streams-report": worker.report, **key()}
+    response = worker.client.post(f"{worker.session}/snapshots", content=drops(), headers=headers)
+    assert code_of(response) == (408, "request.timeout")
+    assert "slower than 1000 bytes/s" in response.json()["detail"]
+    assert kept(shared) == before
+    assert shared.gateway.transfers.taken == 0
 
 
 def test_a_sender_who_stops_is_given_up_and_nothing_is_kept(worker: Worker, shared: World) -> None:

@@ -1,4 +1,4 @@
-"""What a worker repeats is its own: another principal or another attempt under the same key is refused, never told of what it did not do."""
+"""What a worker repeats is its own: another principal or attempt under the same key is not told of what it did not do."""
 
 import httpx
 import pytest

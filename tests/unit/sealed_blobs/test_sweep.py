@@ -14,7 +14,7 @@ from streams.blobs.local import LocalBlobs
 from streams.clock import now_us
 from streams.errors import BlobStoreUnavailable, ContentUnavailable, NotFound
 from streams.sealed_blobs import Place, Swept, sweep
-from streams.sealed_blobs.sweep import is_fresh
+from streams.sealed_blobs.receipt import is_fresh
 from streams.settings import Settings
 from tests.support.object_server import CREDENTIALS, object_server
 from tests.support.processes import environment

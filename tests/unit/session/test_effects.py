@@ -1,16 +1,21 @@
 """Provider effects: told before they are sent, settled on evidence, never blindly done twice."""
 
+import hashlib
+
 import pytest
+from msgspec import structs
 
 from streams.session.commands import Kind
-from streams.session.events import ApprovalAttributes, Draft, EffectAttributes
-from streams.session.items import EffectState
-from streams.session.outcomes import Grant
+from streams.session.decide import decide
+from streams.session.events import ApprovalAttributes, Draft, EffectAttributes, read
+from streams.session.items import ActionState, EffectState
+from streams.session.outcomes import Grant, Rejected
 from tests.support.examples import made_up_id
 from tests.support.story import OTHER, SECOND, WORKER, Story, part
 
 RUN = made_up_id("run")
 ACTION, OTHER_ACTION, REQUEST, RECEIPT = ("sha256:" + digit * 64 for digit in "1234")
+BARE, HYPHENATED = "1" * 64, "sha-256:" + "1" * 64
 APPROVAL = made_up_id("appr")
 EVIDENCE = ["provider_lookup", "idempotency_mechanism", "accepted_receipt", "governed_decision"]
 
@@ -19,9 +24,18 @@ def effect_id(label: object) -> str:
     return made_up_id("eff", label)
 
 
-def dispatch(label: object = 1, *, action: str | None = ACTION, approval_id: str | None = None, run_id: str | None = RUN) -> Draft:
+def dispatch(
+    label: object = 1,
+    *,
+    action: str | None = ACTION,
+    request: str | None = None,
+    approval_id: str | None = None,
+    run_id: str | None = RUN,
+) -> Draft:
+    """Each action is a request of its own, unless `request` says otherwise."""
+    digest = request or f"sha256:{hashlib.sha256((action or '').encode()).hexdigest()}"
     attributes = EffectAttributes(
-        effect_id=effect_id(label), provider="payments", request_digest=REQUEST, action_digest=action, approval_id=approval_id
+        effect_id=effect_id(label), provider="payments", request_digest=digest, action_digest=action, approval_id=approval_id
     )
     return part("effect.dispatched", attributes, run_id=run_id)
 
@@ -152,6 +166,7 @@ class TestReconciliation:
             reconcile(evidence="hearsay"),
             reconcile(outcome=None),
             reconcile(evidence="accepted_receipt"),
+            reconcile(evidence="accepted_receipt", outcome="not_performed", receipt_digest=RECEIPT),
             reconcile(outcome="abandoned"),
             reconcile(request_digest=RECEIPT),
             reconcile(action_digest=OTHER_ACTION),
@@ -213,14 +228,55 @@ class TestABlindDuplicate:
         story.tell(receipt(), by=WORKER, report=story.report(grant))
         story.tell(dispatch(2), by=WORKER, report=story.report(grant))
 
+    @pytest.mark.parametrize("first", [ACTION, BARE, HYPHENATED])
+    @pytest.mark.parametrize("second", [ACTION, BARE, HYPHENATED])
+    def test_is_one_however_its_digest_is_spelled(self, first: str, second: str) -> None:
+        story, grant = dispatched(dispatch(1, action=first, request=REQUEST))
+        again = dispatch(2, action=second, request=OTHER_ACTION)
+        assert story.refusal(again, by=WORKER, report=story.report(grant)) == "runtime.effect_indeterminate"
+        story.tell(receipt(), by=WORKER, report=story.report(grant))
+        story.tell(again, by=WORKER, report=story.report(grant))
+
+    @pytest.mark.parametrize("request_digest", [REQUEST, REQUEST.partition(":")[2]])
+    @pytest.mark.parametrize("action", [OTHER_ACTION, None, REQUEST])
+    def test_is_one_where_the_same_request_goes_under_another_action(self, request_digest: str, action: str | None) -> None:
+        story, grant = dispatched(dispatch(1, request=REQUEST))
+        again = dispatch(2, action=action, request=request_digest)
+        assert story.refusal(again, by=WORKER, report=story.report(grant)) == "runtime.effect_indeterminate"
+        dead(story, grant)
+        second = story.claim(by=OTHER, label="2")
+        assert story.refusal(again, by=OTHER, report=story.report(second)) == "runtime.effect_indeterminate"
+        story.tell(reconcile(), by=OTHER, report=story.report(second))
+        story.tell(again, by=OTHER, report=story.report(second))
+
+    @pytest.mark.parametrize("now", [ACTION, BARE])
+    def test_is_one_of_what_stands_in_an_older_item_under_its_spelling(self, now: str) -> None:
+        story, grant = dispatched(dispatch(1, action=BARE))
+        action = story.items.items.pop(("action", ACTION))
+        assert isinstance(action, ActionState)
+        story.items.put({("action", BARE): structs.replace(action, action_digest=BARE)})
+        again = story.command(dispatch(2, action=now, request=REQUEST), by=WORKER, report=story.report(grant))
+        decision = decide(story.items, again, story.now, story.commands)
+        assert isinstance(decision, Rejected)
+        assert decision.code == "runtime.effect_indeterminate"
+
+    @pytest.mark.parametrize(("of_action", "of_request"), [(BARE, REQUEST), (ACTION, REQUEST.partition(":")[2])])
+    def test_is_settled_under_any_spelling_and_told_under_its_own(self, of_action: str, of_request: str) -> None:
+        story, _ = dispatched(dispatch(1, request=REQUEST))
+        story.now += 31 * SECOND
+        story.tell(reconcile(action_digest=of_action, request_digest=of_request))
+        assert status(story) == "succeeded"
+        told = next(event for event in story.events if event.type == "effect.dispatched")
+        assert read(told, EffectAttributes).action_digest == ACTION
+
     def test_is_recognised_by_the_request_where_no_action_is_named(self) -> None:
         story, grant = dispatched(dispatch(1, action=None))
         assert story.refusal(dispatch(2, action=None), by=WORKER, report=story.report(grant)) == "runtime.effect_indeterminate"
 
 
 class TestAnApprovedAction:
-    def asked(self, *, expires_at: int | None = None) -> tuple[Story, Grant]:
-        ask = ApprovalAttributes(approval_id=APPROVAL, action_digest=ACTION, expires_at=expires_at)
+    def asked(self, *, expires_at: int | None = None, action_digest: str = ACTION) -> tuple[Story, Grant]:
+        ask = ApprovalAttributes(approval_id=APPROVAL, action_digest=action_digest, expires_at=expires_at)
         story = Story()
         grant = story.working()
         story.tell(part("approval.requested", ask, run_id=RUN), by=WORKER, report=story.report(grant))
@@ -288,10 +344,82 @@ class TestAnApprovedAction:
         else:
             assert self.code(story, grant, second) == "runtime.approval_used"
 
+    @pytest.mark.parametrize("asked_of", [ACTION, BARE, HYPHENATED])
+    @pytest.mark.parametrize("named", [ACTION, BARE, HYPHENATED])
+    def test_is_the_same_however_its_digest_is_spelled(self, asked_of: str, named: str) -> None:
+        story, grant = self.asked(action_digest=asked_of)
+        for approval_id in (None, APPROVAL):
+            assert self.code(story, grant, dispatch(action=named, approval_id=approval_id)) == "runtime.approval_required"
+        story.tell(part("approval.granted", ApprovalAttributes(approval_id=APPROVAL, action_digest=named)))
+        assert self.code(story, grant, dispatch(action=named)) == "runtime.approval_required"
+        story.tell(dispatch(action=named, approval_id=APPROVAL), by=WORKER, report=story.report(grant))
+
+    def test_was_asked_for_in_an_older_item_under_its_spelling(self) -> None:
+        story, grant = self.asked(action_digest=BARE)
+        action = story.items.items.pop(("action", ACTION))
+        story.items.put({("action", BARE): action})
+        decision = decide(story.items, story.command(dispatch(), by=WORKER, report=story.report(grant)), story.now, story.commands)
+        assert isinstance(decision, Rejected)
+        assert decision.code == "runtime.approval_required"
+
+    def also_asked(self, story: Story, grant: Grant, label: object, decision: str | None = None) -> str:
+        approval_id = made_up_id("appr", label)
+        attributes = ApprovalAttributes(approval_id=approval_id, action_digest=ACTION)
+        story.tell(part("approval.requested", attributes, run_id=RUN), by=WORKER, report=story.report(grant))
+        if decision is not None:
+            story.tell(part(f"approval.{decision}", ApprovalAttributes(approval_id=approval_id)))
+        return approval_id
+
+    def test_is_not_done_where_a_later_decision_on_it_is_a_denial(self) -> None:
+        story, grant = self.asked()
+        self.decide(story)
+        self.also_asked(story, grant, "later", "denied")
+        assert self.code(story, grant, dispatch(approval_id=APPROVAL)) == "runtime.approval_required"
+        self.also_asked(story, grant, "open")
+        assert self.code(story, grant, dispatch(approval_id=APPROVAL)) == "runtime.approval_required"
+        newest = self.also_asked(story, grant, "newest", "granted")
+        story.tell(dispatch(approval_id=newest), by=WORKER, report=story.report(grant))
+
+    def test_is_done_on_the_decision_that_came_last_whichever_was_asked_last(self) -> None:
+        story, grant = self.asked()
+        self.also_asked(story, grant, "later", "denied")
+        self.decide(story)
+        story.tell(dispatch(approval_id=APPROVAL), by=WORKER, report=story.report(grant))
+
+    def test_is_done_while_another_decision_on_it_is_open(self) -> None:
+        story, grant = self.asked()
+        self.decide(story)
+        self.also_asked(story, grant, "open")
+        story.tell(dispatch(approval_id=APPROVAL), by=WORKER, report=story.report(grant))
+
+    def test_that_was_abandoned_goes_again_only_on_an_approval_granted_since(self) -> None:
+        story, grant = self.asked()
+        self.decide(story)
+        before = self.also_asked(story, grant, "before", "granted")
+        story.tell(dispatch(1, approval_id=APPROVAL), by=WORKER, report=story.report(grant))
+        story.tell(reconcile(evidence="governed_decision", outcome="abandoned"), by=WORKER, report=story.report(grant))
+        assert self.code(story, grant, dispatch(2, approval_id=before)) == "runtime.approval_required"
+        since = self.also_asked(story, grant, "since", "granted")
+        story.tell(dispatch(2, approval_id=since), by=WORKER, report=story.report(grant))
+
     def test_is_not_proven_by_its_approval(self) -> None:
         story, grant = self.asked()
         self.decide(story)
         assert story.refusal(receipt(), by=WORKER, report=story.report(grant)) == "resource.not_found"
+
+
+def test_what_was_abandoned_without_an_approval_does_not_go_again_without_one() -> None:
+    """Nobody knows whether it was performed: neither the action nor its request goes again under a fresh identity."""
+    story, grant = dispatched(dispatch(1, request=REQUEST))
+    dead(story, grant)
+    story.tell(reconcile(evidence="governed_decision", outcome="abandoned"))
+    grant = story.claim(by=OTHER, label="2")
+    for draft in (dispatch(2), dispatch(2, action=OTHER_ACTION, request=REQUEST)):
+        assert story.refusal(draft, by=OTHER, report=story.report(grant)) == "runtime.approval_required"
+    asked = ApprovalAttributes(approval_id=APPROVAL, action_digest=ACTION)
+    story.tell(part("approval.requested", asked, run_id=RUN), by=OTHER, report=story.report(grant))
+    story.tell(part("approval.granted", ApprovalAttributes(approval_id=APPROVAL)))
+    story.tell(dispatch(2, approval_id=APPROVAL), by=OTHER, report=story.report(grant))
 
 
 def test_a_receipt_makes_no_approval() -> None:

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from streams.session import chain
 from streams.session.commands import Command, Kind
-from streams.session.decide import AUTHORITY, Decision
+from streams.session.decide import AUTHORITY, Decision, decide
 from streams.session.events import CheckpointAttributes, Content, Draft, KeyReference, Link, SessionAttributes
 from streams.session.ids import derive_event_id, derive_from_command
 from streams.session.limits import ANCESTORS_MAX
@@ -14,6 +14,7 @@ from streams.session.rules.forks import NEVER
 from tests.support.examples import made_up_id
 from tests.support.recovering import (
     DAY,
+    EXACT,
     born,
     checkpoint,
     claim,
@@ -81,7 +82,7 @@ class TestAtAnEvent:
         child = fork(with_checkpoint())
         assert history(child).checkpoint_id is None
         child.with_run()
-        found = recovery(claim(child))
+        found = recovery(claim(child, **EXACT))
         assert (found.mode, found.reason, found.complete) == ("event_log_rebuild", "no_checkpoint", True)
         assert (found.history, found.files, found.native_continuation) == (True, False, False)
 
@@ -108,7 +109,21 @@ class TestAtAnEvent:
         fork(story, at=2)
         erase(story)
         fork(story, at=2, label="again")
-        assert refused(story, fork_part(story, at=3)).missing == ("3-3 content.erased",)
+        assert refused(story, fork_part(story, at=3, label="3")).missing == ("3-3 content.erased",)
+
+    def test_is_told_of_once_however_late_its_command_comes_again(self) -> None:
+        """The authority has forgotten by then what it answered to the first."""
+        story = talked()
+        command = story.command(fork_part(story, at=2), kind=Kind.FORK)
+        assert isinstance(story.decide(command), Decision)
+        before, events = dict(story.items.items), len(story.events)
+        for days in (0, 2, 400):
+            again = structs.replace(command, not_after=story.now + days * DAY)
+            answer = decide(story.items, again, story.now + days * DAY, story.commands)
+            assert isinstance(answer, Rejected)
+            assert (answer.code, answer.detail) == ("runtime.already_exists", made_up_id("fork", SESSION))
+        assert (story.items.items, len(story.events)) == (before, events)
+        fork(story, at=2, label="another")
 
 
 class TestByCheckpoint:
@@ -117,7 +132,7 @@ class TestByCheckpoint:
         child = fork(story, checkpoint_id=CKPT)
         assert child.types == ["session.created", "checkpoint.created"]
         child.with_run()
-        found = recovery(claim(child))
+        found = recovery(claim(child, **EXACT))
         assert (found.mode, found.checkpoint_id, found.checkpoint_session_id) == ("checkpoint_restore", CKPT, SESSION)
         assert (found.history, found.files, found.native_continuation) == (True, True, True)
         assert found.through_sequence == 6
@@ -150,7 +165,7 @@ class TestByCheckpoint:
         claim(story, incomplete_ok=True)
         leave_checkpoint(story, story.claim(label="9"), **native())
         child = a_run(fork(story, checkpoint_id=CKPT))
-        found = recovery(claim(child, OTHER, run_id=made_up_id("run", child.session_id)))
+        found = recovery(claim(child, OTHER, run_id=made_up_id("run", child.session_id), **EXACT))
         assert (found.mode, found.complete, found.history) == ("checkpoint_restore", True, False)
 
     def test_a_fresh_one_that_is_rebuilt_from_the_log_needs_its_history(self) -> None:
@@ -363,7 +378,7 @@ def a_run(story: Story) -> Story:
 
 def unavailable(story: Story) -> tuple[Unavailable, ...]:
     return recovery(
-        claim(story, OTHER, label=str(story.commands), run_id=made_up_id("run", story.session_id), incomplete_ok=True)
+        claim(story, OTHER, label=str(story.commands), run_id=made_up_id("run", story.session_id), incomplete_ok=True, **EXACT)
     ).unavailable
 
 

@@ -19,6 +19,7 @@ from tests.support.examples import made_up_id
 from tests.support.recovering import (
     DAY,
     ENVIRONMENT,
+    EXACT,
     HARNESS,
     checkpoint,
     claim,
@@ -70,7 +71,7 @@ class TestAnOrdinaryLaterRun:
     def test_restores_a_fresh_checkpoint(self) -> None:
         story, grant = talked()
         left = leave_checkpoint(story, grant, **native())
-        found = later_run(story)
+        found = later_run(story, **EXACT)
         assert (found.mode, found.reason, found.checkpoint_id) == ("checkpoint_restore", None, left.checkpoint_id)
         assert (found.through_sequence, found.through_event_id) == (left.through_sequence, left.through_event_id)
         assert (found.checkpoint_session_id, found.complete, found.unavailable) == (SESSION, True, ())
@@ -118,11 +119,25 @@ class TestAnOrdinaryLaterRun:
         story, grant = talked()
         leave_checkpoint(story, grant, "before")
         erase(story)
+        story.tell(part("message.appended", run_id=RUN), by=WORKER, report=story.report(grant))
         leave_checkpoint(story, grant, "after", **native())
-        found = later_run(story)
+        found = later_run(story, **EXACT)
         assert (found.mode, found.checkpoint_id) == ("checkpoint_restore", made_up_id("ckpt", "after"))
         assert (found.complete, found.unavailable) == (True, ())
         assert (found.history, found.files, found.native_continuation) == (False, True, True)
+
+    def test_restores_nothing_from_what_was_left_after_an_erasure_of_a_position_before_it(self) -> None:
+        """Its snapshot has seen what is erased."""
+        story, grant = talked()
+        erase(story)
+        at = story.header.sequence
+        for label, through in (("before", at - 1), ("at", at)):
+            leave_checkpoint(story, grant, label, through)
+            found = later_run(story, label, incomplete_ok=True)
+            assert (found.mode, found.reason, found.files) == ("event_log_rebuild", "checkpoint_erased", False)
+        leave_checkpoint(story, grant, "behind", at + 1, **native())
+        found = later_run(story, **EXACT)
+        assert (found.mode, found.complete, found.unavailable) == ("checkpoint_restore", True, ())
 
     @pytest.mark.parametrize(
         "asked",
@@ -155,6 +170,30 @@ class TestAnOrdinaryLaterRun:
         leave_checkpoint(story, grant)
         story.with_run(made_up_id("run", "other"), harness="another")
         assert recovery(claim(story, OTHER, run_id=made_up_id("run", "other"))).reason == "checkpoint_incompatible"
+
+    @pytest.mark.parametrize(
+        ("taken_of", "run", "asked"),
+        [
+            ({"harness": "one"}, {}, EXACT),
+            ({}, {"harness": "one"}, EXACT),
+            ({}, {}, {"environment_revision": ENVIRONMENT}),
+            ({}, {}, {"harness_revision": HARNESS}),
+            ({"harness_revision": None}, {}, EXACT),
+            ({"environment_revision": None}, {}, EXACT),
+        ],
+    )
+    def test_continues_natively_only_as_what_is_known_to_be_the_same(
+        self, taken_of: dict[str, object], run: dict[str, object], asked: dict[str, object]
+    ) -> None:
+        """What only one side names differs; a harness that is made anew from the log takes it."""
+        for material, reason in ((native(), "checkpoint_incompatible"), ({}, None)):
+            story, grant = talked()
+            leave_checkpoint(story, grant, **{**material, **taken_of})
+            later = made_up_id("run", "later")
+            story.with_run(later, **run)
+            found = recovery(claim(story, OTHER, run_id=later, **asked))
+            assert (found.mode, found.reason) == ("checkpoint_restore" if reason is None else "event_log_rebuild", reason)
+            assert found.native_continuation is False
 
     def test_judges_the_latest_checkpoint_alone(self) -> None:
         """An earlier one would do, and is not taken."""
@@ -207,7 +246,7 @@ class TestAHistoryThatIsNotFullyReadable:
         story.now += 100 * DAY
         grant = granted(claim(story, incomplete_ok=True))
         leave_checkpoint(story, grant, **native())
-        found = later_run(story)
+        found = later_run(story, **EXACT)
         assert (found.mode, found.complete, found.unavailable) == ("checkpoint_restore", True, ())
         assert not found.history, "what lies before the boundary cannot be read all the same"
 
@@ -215,7 +254,7 @@ class TestAHistoryThatIsNotFullyReadable:
         story, grant = talked()
         leave_checkpoint(story, grant, **native())
         story.tell(part("message.appended", content=Content("omitted")))
-        found = later_run(story, incomplete_ok=True)
+        found = later_run(story, incomplete_ok=True, **EXACT)
         assert (found.mode, found.complete) == ("checkpoint_restore", False)
         assert found.unavailable == (Unavailable(7, 7, "content.omitted"),)
 
@@ -295,7 +334,7 @@ class TestTheLogTells:
     def test_how_an_attempt_began_and_what_it_consumed(self) -> None:
         story, grant = talked()
         left = leave_checkpoint(story, grant, **native())
-        later_run(story, incomplete_ok=True)
+        later_run(story, incomplete_ok=True, **EXACT)
         started, consumed = story.events[-3], story.events[-1]
         assert (started.type, story.types[-2], consumed.type) == ("attempt.started", "run.started", "checkpoint.consumed")
         assert isinstance(started.attributes, AttemptAttributes)

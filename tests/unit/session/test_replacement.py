@@ -14,6 +14,7 @@ from tests.support.recovering import (
     VERIFIED,
     claim,
     erase,
+    fork,
     leave_checkpoint,
     make_ready,
     native,
@@ -30,7 +31,7 @@ BYTES, COMPATIBILITY, FRONTIER, VERIFICATION = "retained_bytes", "compatibility"
 def died(**checkpoint: object) -> tuple[Story, Grant]:
     """A worker was ready, left a checkpoint, and its lease is over."""
     story = Story()
-    grant = story.working()
+    grant = story.working(harness="harness")
     make_ready(story, grant)
     leave_checkpoint(story, grant, **{**native(), **checkpoint})
     story.now += 31 * SECOND
@@ -87,7 +88,7 @@ class TestWithAllEvidence:
 
     def test_a_failed_attempt_is_not_failed_again(self) -> None:
         story = Story()
-        grant = story.working()
+        grant = story.working(harness="harness")
         make_ready(story, grant)
         leave_checkpoint(story, grant)
         story.tell(part("attempt.failed", run_id=RUN), by=WORKER, report=story.report(grant))
@@ -113,7 +114,7 @@ class TestWithAllEvidence:
 
     def test_an_effect_stays_under_its_identity_and_is_not_dispatched_blindly_again(self) -> None:
         story = Story()
-        grant = story.working()
+        grant = story.working(harness="harness")
         make_ready(story, grant)
         effect = EffectAttributes(effect_id=made_up_id("eff"), provider="mail", request_digest=DIGEST)
         story.tell(part("effect.dispatched", effect, run_id=RUN), by=WORKER, report=story.report(grant))
@@ -164,20 +165,50 @@ class TestMissing:
         erase(story)
         assert answer(story).missing == (BYTES,)
 
-    def test_revisions_of_the_checkpoint_nobody_can_tell_that_they_match(self) -> None:
-        story, _ = died(harness_revision=None)
+    @pytest.mark.parametrize("unknown", ["harness_revision", "environment_revision"])
+    @pytest.mark.parametrize("kind", [native(), dict.fromkeys(("native_id", "native_bytes", "native_digest"))])
+    def test_revisions_of_the_checkpoint_nobody_can_tell_that_they_match(self, unknown: str, kind: dict[str, object]) -> None:
+        rebuilt = {"continuation_kind": "event_log_rebuild"} if kind["native_id"] is None else {}
+        story, _ = died(**kind, **rebuilt, **{unknown: None})
         assert answer(story).missing == (COMPATIBILITY,)
 
-    def test_a_readable_history_behind_the_boundary_unless_the_worker_copes(self) -> None:
+    @pytest.mark.parametrize(("of_the_run", "of_the_checkpoint"), [(None, None), (None, "harness"), ("harness", "another")])
+    def test_a_harness_that_is_known_on_both_sides_nobody_can_tell_either(
+        self, of_the_run: str | None, of_the_checkpoint: str | None
+    ) -> None:
         story = Story()
-        grant = story.working()
+        grant = story.working(harness=of_the_run)
+        make_ready(story, grant)
+        leave_checkpoint(story, grant, harness=of_the_checkpoint)
+        story.now += 31 * SECOND
+        assert answer(story).missing == (COMPATIBILITY,)
+
+    def test_a_checkpoint_of_that_very_run_there_are_no_retained_bytes(self) -> None:
+        story = Story().created().with_run(made_up_id("run", "other"), harness="harness").with_run(harness="harness")
+        other = story.claim(run_id=made_up_id("run", "other"))
+        make_ready(story, story.claim(label="3"))
+        leave_checkpoint(story, other)
+        story.now += 31 * SECOND
+        assert answer(story).missing == (BYTES,)
+
+    def test_nor_with_one_that_a_fork_brought_along(self) -> None:
+        story, _ = died()
+        child = fork(story, checkpoint_id=made_up_id("ckpt"))
+        child.with_run(harness="harness")
+        make_ready(child, child.claim())
+        child.now += 31 * SECOND
+        assert answer(child).missing == (BYTES,)
+
+    def test_a_readable_history_behind_the_boundary_whether_or_not_the_worker_copes(self) -> None:
+        story = Story()
+        grant = story.working(harness="harness")
         make_ready(story, grant)
         leave_checkpoint(story, grant, **native())
         omitted = part("message.appended", run_id=RUN, content=Content("omitted"))
         story.tell(omitted, by=WORKER, report=story.report(grant))
         story.now += 31 * SECOND
-        assert answer(story).missing == (FRONTIER,)
-        story.tell(replace_part(story, incomplete_ok=True), kind=Kind.REPLACE, by=OTHER)
+        for copes in (False, True):
+            assert answer(story, incomplete_ok=copes).missing == (FRONTIER,)
 
     @pytest.mark.parametrize("age", [OLDEST_VERIFICATION_US + 1, -61 * SECOND, -(10**18)])
     def test_a_verification_that_is_current(self, age: int) -> None:

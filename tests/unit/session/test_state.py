@@ -19,7 +19,7 @@ from streams.session.events import (
     Event,
     WaitAttributes,
 )
-from streams.session.items import KINDS, CheckpointState, DictItems, HistoryState, Item, LineageState
+from streams.session.items import KINDS, CheckpointState, DictItems, ForkState, HistoryState, Item, LineageState
 from streams.session.state import evolve, from_record, to_record
 from tests.support.examples import made_up_id
 from tests.support.story import SESSION, WORKER, Story, part
@@ -62,8 +62,9 @@ def items_of_every_kind() -> list[tuple[str, Item]]:
         through_event_id=made_up_id("evt"), through_hash="1" * 64, harness_revision="7", continuation_kind="native",
         snapshot_kind="stored", expires_at=5, sequence=6,
     )  # fmt: skip
+    forked = ForkState(fork_id=made_up_id("fork"), child_session_id=made_up_id("sess"), through_sequence=4, sequence=5)
     history = HistoryState(days=("2027-01-02:1-4",), erased_through=3, checkpoint_id=checkpoint.checkpoint_id)
-    made: list[tuple[str, Item]] = [("lineage", lineage), ("checkpoint", checkpoint), ("history", history)]
+    made: list[tuple[str, Item]] = [("lineage", lineage), ("checkpoint", checkpoint), ("history", history), ("fork", forked)]
     return made + [(kind, item) for (kind, _), item in story.items.items.items()]
 
 

@@ -248,11 +248,12 @@ class AsyncClient:
         return Claim.of((await self._send(recovery.replace(session_id, run_id, evidence, key=key))).json())
 
     async def conversation(
-        self, claimed: Claim, *, after_sequence: int = 0, lineage: bool = True, require_complete: bool = False
+        self, claimed: Claim, *, report: Report | None = None, after_sequence: int = 0, lineage: bool = True, require_complete: bool = False
     ) -> AsyncIterator[HistoryLine]:
         """The history for the holder of a Run, ancestors first; the last line is a `HistoryEnd`. Where it breaks off,
-        `ConnectionFailed` is raised, and it is to be asked for anew."""
-        request = recovery.conversation(claimed, after_sequence, lineage, require_complete)
+        `ConnectionFailed` is raised, and it is to be asked for anew. `report`: once the harness has started anew, with its task.
+        """
+        request = recovery.conversation(claimed, report or claimed.report, after_sequence, lineage, require_complete)
         attempts = Attempts(self._retries)
         while True:
             begun = False

@@ -187,10 +187,10 @@ def replace(session_id: str, run_id: str, given: Mapping[str, Any], *, key: str 
     return change(f"{session_path(session_id)}/runs/{run_id}/replace", _given(given), key=key)
 
 
-def conversation(claimed: Claim, after_sequence: int, lineage: bool, require_complete: bool) -> Request:
+def conversation(claimed: Claim, report: Report, after_sequence: int, lineage: bool, require_complete: bool) -> Request:
     path = f"{session_path(claimed.session_id)}/runs/{claimed.run_id}/attempts/{claimed.generation}/conversation"
     params = _params({"after_sequence": after_sequence, "lineage": lineage, "require_complete": require_complete})
-    return Request("GET", path, {"accept": NDJSON}, params)
+    return Request("GET", path, {"accept": NDJSON, "session-streams-report": report.header()}, params)
 
 
 def capabilities(given: Mapping[str, Any]) -> Request:

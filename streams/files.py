@@ -45,10 +45,19 @@ def read_own(path: Path, bytes_max: int) -> bytes:
 
 def _read_unless(modes: int, what: str, path: Path, bytes_max: int) -> bytes:
     with path.open("rb") as file:
-        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-        if mode & modes:
-            raise Misconfigured(f"key file {path} has mode {mode:04o}, others may {what} it: chmod 600 {path}")
+        _require_unless(modes, what, path, os.fstat(file.fileno()))
         return file.read(bytes_max)
+
+
+def require_own(path: Path) -> None:
+    """Nobody else may change the file. Raises `Misconfigured`, and OSError where it is not there."""
+    _require_unless(0o022, "change", path, path.stat())
+
+
+def _require_unless(modes: int, what: str, path: Path, status: os.stat_result) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & modes:
+        raise Misconfigured(f"{path} has mode {mode:04o}, others may {what} it: chmod 600 {path}")
 
 
 def sync_directory(path: Path) -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from connectors.cli import found
 from connectors.cli.administration import rfc3339, workspace_of
@@ -31,6 +31,12 @@ class _PolicyRow(Struct, frozen=True, kw_only=True):
     changed_at: str | None
 
 
+class _PolicySet(_PolicyRow, frozen=True, kw_only=True):
+    """`effective_within_s`: until then a gateway may pin what was before."""
+
+    effective_within_s: float
+
+
 @policy_app.command("set")
 def policy_set(
     workspace: Workspace = None,
@@ -51,8 +57,11 @@ def policy_set(
     policy = PolicyAdministration(settings).set(
         workspace_id, mode=mode, content_window_days=content_days, checkpoint_window_s=checkpoint_window
     )
-    _tell(workspace_id, policy, as_json)
-    if not as_json:
+    row = _row(workspace_id, policy)
+    if as_json:
+        emit_json(_PolicySet(**structs.asdict(row), effective_within_s=settings.lease_s))
+    else:
+        _print(row)
         remark(f"every gateway follows within {settings.lease_s:g} seconds, or creates no session")
 
 
@@ -63,11 +72,15 @@ def policy_show(workspace: Workspace = None, broker: Broker = None, data_dir: Da
 
     settings = found.settings(broker=broker, data_dir=data_dir)
     workspace_id = workspace_of(workspace, settings)
-    _tell(workspace_id, PolicyAdministration(settings).show(workspace_id), as_json)
+    row = _row(workspace_id, PolicyAdministration(settings).show(workspace_id))
+    if as_json:
+        emit_json(row)
+    else:
+        _print(row)
 
 
-def _tell(workspace_id: str, policy: "WorkspacePolicy", as_json: bool) -> None:
-    row = _PolicyRow(
+def _row(workspace_id: str, policy: "WorkspacePolicy") -> _PolicyRow:
+    return _PolicyRow(
         workspace_id=workspace_id,
         mode=policy.mode,
         content_window_days=policy.content_window_days,
@@ -75,9 +88,9 @@ def _tell(workspace_id: str, policy: "WorkspacePolicy", as_json: bool) -> None:
         source="installation" if policy.changed_at is None else "workspace",
         changed_at=rfc3339(policy.changed_at),
     )
-    if as_json:
-        emit_json(row)
-        return
+
+
+def _print(row: _PolicyRow) -> None:
     since = "of the installation" if row.changed_at is None else f"since {row.changed_at}"
     print(f"{row.workspace_id}  {row.mode}, {since}")
     print(f"    content: {row.content_window_days} days; checkpoints: {row.checkpoint_window_s} seconds")

@@ -88,7 +88,9 @@ class Endpoint:
         route = self.route
         query = call.query(route.query)
         if route.report == "required" and call.header("session-streams-report") is None:
-            raise Invalid("Session-Streams-Report: required, run_id;generation;native_task_id;expected_run_sequence", code="request.malformed")
+            raise Invalid(
+                "Session-Streams-Report: required, run_id;generation;native_task_id;expected_run_sequence", code="request.malformed"
+            )
         if route.change:
             call.idempotency_key()
             if route.position:

@@ -47,6 +47,11 @@ class Shares:
         self.limit, self.what = limit, what
         self._taken: dict[str, int] = {}
 
+    @property
+    def taken(self) -> int:
+        """By all keys."""
+        return sum(self._taken.values())
+
     def take(self, key: str) -> None:
         taken = self._taken.get(key, 0)
         if taken >= self.limit:

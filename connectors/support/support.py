@@ -16,6 +16,7 @@ from connectors.support.rows import CapabilityRow, row_of, rows_of
 from connectors.support.statement import ExactTuple
 from streams.clock import now_us
 from streams.errors import Misconfigured
+from streams.files import require_own
 from streams.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -69,6 +70,9 @@ class Support:
 
     def _read(self) -> Catalogue:
         try:
+            if self._statements.exists():
+                # Who may change it cannot add to it, but can take a failure away.
+                require_own(self._statements)
             found, ignored = observations(self._statements, trusted_keys(self._trusted))
         except (OSError, Misconfigured) as error:
             _log.error("support_unreadable", reason=str(error))

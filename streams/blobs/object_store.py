@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import obstore
+import structlog
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, S3Store
 
@@ -26,6 +27,7 @@ RANGE_BYTES: Final = 4 * 1024 * 1024
 """Read at once."""
 _DETAIL_CHARACTERS: Final = 200
 _ADDRESS: Final = re.compile(r"https?://\S+")
+_log = structlog.get_logger(__name__)
 
 
 class ObjectStoreBlobs:
@@ -100,7 +102,8 @@ class ObjectStoreBlobs:
 
 @contextmanager
 def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
-    """An error of obstore or the file system as one of ours, named by what to do next."""
+    """An error of obstore or the file system as one of ours, named by what to do next. What callers may be told has no path in it: that
+    goes to the log."""
     try:
         yield
     except FileNotFoundError as error:
@@ -110,7 +113,8 @@ def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
     except (PermissionDeniedError, UnauthenticatedError, PermissionError) as error:
         raise Misconfigured(f"blob store: it refuses us ({_short(error)})") from error
     except (BaseError, OSError) as error:
-        raise BlobStoreUnavailable(f"blob {name}: {_short(error)}") from error
+        _log.warning("blob_store_failed", name=name, error=_short(error))
+        raise BlobStoreUnavailable("the blob store does not answer as it should") from error
 
 
 def _short(error: Exception) -> str:

@@ -5,7 +5,7 @@ nobody who is asked twice: the authority judges by its own clock and its own sta
 
 How late a lease that is over is noticed: by the loop's look at the time (a tenth of a second), a transaction of the custodian's
 and one of the authority's, and by how far their clocks are apart; where an answer was lost (the custodian died, its partitions
-moved), by `PAUSES_S` besides. After a takeover the authority itself grants every lease its length once more.
+moved), by `PAUSES_S` besides; and likewise where this clock was ahead for a while, once it is right again (`doubted`). After a takeover the authority itself grants every lease its length once more.
 """
 
 import hashlib
@@ -88,6 +88,12 @@ def having_asked(timer: Timer, now: int) -> Timer:
     return structs.replace(timer, due_at=now + pause_s * 1_000_000, asked=timer.asked + 1, unanswered=timer.unanswered + 1)
 
 
+def doubted(timer: Timer, now: int) -> Timer:
+    """The timer where the clock has gone back, or nobody knows whether it has: what it was set to by the clock alone, and not by an
+    event or the authority, is no longer than a first pause away. To ask too early harms nobody."""
+    return structs.replace(timer, due_at=min(timer.due_at, now + PAUSES_S[0] * 1_000_000)) if timer.unanswered else timer
+
+
 def having_heard(timer: Timer, outcome: Outcome, now: int) -> Timer | None:
     """The timer after the answer to what it asked last; None: it is disarmed."""
     if outcome.status == ACCEPTED:
@@ -96,8 +102,9 @@ def having_heard(timer: Timer, outcome: Outcome, now: int) -> Timer | None:
             return timer  # it was appended, and the event disarms
         # Where this clock says that the deadline has passed already, it is ahead: what is left is counted from the decision.
         left = max(0, grant.lease_expires_at - outcome.decided_at)
-        due_at = grant.lease_expires_at + 1 if grant.lease_expires_at > now else now + left + _MARGIN_US
-        return structs.replace(timer, due_at=due_at, unanswered=0)
+        if grant.lease_expires_at > now:
+            return structs.replace(timer, due_at=grant.lease_expires_at + 1, unanswered=0)
+        return structs.replace(timer, due_at=now + left + _MARGIN_US, unanswered=1)
     if outcome.code in _OVER:
         return None
     if outcome.code not in _LATER:

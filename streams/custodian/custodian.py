@@ -54,6 +54,8 @@ _TIMERS_MAX: Final = 10_000
 """Taken away at once with their session; what is left of more is refused when it is due, and taken away then."""
 
 _NEVER: Final = 2**62
+_BACK_US: Final = 1_000_000
+"""A clock that goes back by less makes nothing late that matters."""
 _ATTEMPT_OVER: Final = frozenset({"attempt.failed", "attempt.fenced", "attempt.replaced"})
 _RUN_OVER: Final = frozenset({"run.completed", "run.failed", "run.cancelled"})
 _WAIT_OVER: Final = frozenset({"wait.answered", "wait.expired"})
@@ -81,6 +83,10 @@ class Custodian:
         """Partition -> what came for its timers, until the next tick."""
         self._floors: dict[int, int] = {}
         """Partition -> no timer is due sooner: RocksDB need not step over all those that were, ten times a second."""
+        self._latest: dict[int, int] = {}
+        """Partition -> the latest time that was seen."""
+        self._doubts: dict[int, bytes] = {}
+        """Partition -> from which row of `~due/` on timers are looked through, since the clock has gone back."""
 
     def handle(self, step: Step) -> None:
         armed = _Armed(step, self._floors)
@@ -96,7 +102,8 @@ class Custodian:
             _apply(step, armed, event)
 
     def is_due(self, partition: int, store: Reads, now: int) -> bool:
-        if partition in self._answers:
+        self._watch_clock(partition, store, now)
+        if partition in self._answers or partition in self._doubts:
             return True
         floor = self._floors.get(partition, 0)
         if floor <= now:
@@ -105,7 +112,9 @@ class Custodian:
         return floor <= now
 
     def tick(self, step: Step) -> None:
-        armed, floor = _Armed(step, self._floors), self._floors.get(step.partition, 0)
+        armed = _Armed(step, self._floors)
+        self._look_through(step, armed)
+        floor = self._floors.get(step.partition, 0)
         for key, outcome in self._heard(step.partition).items():
             timer = armed.timer(key)
             # What answers an earlier question says nothing of this one.
@@ -120,6 +129,28 @@ class Custodian:
                 self._ask(step, key, timer)
                 armed.put(key, asking.having_asked(timer, step.now))
 
+    def _watch_clock(self, partition: int, store: Reads, now: int) -> None:
+        """Of a partition that is new here nobody knows by which clock its timers were set."""
+        if now + _BACK_US < self._latest.get(partition, _NEVER):
+            self._latest[partition] = now
+            beyond = now + asking.PAUSES_S[0] * 1_000_000
+            if first_due(store, beyond) is not None:
+                self._doubts[partition] = due_from(beyond)
+        self._latest[partition] = max(now, self._latest[partition])
+
+    def _look_through(self, step: Step, armed: "_Armed") -> None:
+        start = self._doubts.pop(step.partition, None)
+        if start is None:
+            return
+        rows = step.first_few(DUE, _DUE_AT_ONCE, start)
+        for row, _ in rows:
+            key = timer_of(row)
+            timer = armed.timer(key)
+            if timer is not None:
+                armed.put(key, asking.doubted(timer, step.now))
+        if len(rows) == _DUE_AT_ONCE:
+            self._doubts[step.partition] = rows[-1][0] + b"\0"
+
     def restored(self, get: Get, rows: Iterable[Row]) -> Iterator[Put]:
         for key, value in rows:
             assert key is not None
@@ -129,6 +160,8 @@ class Custodian:
 
     def discard(self) -> None:
         self._floors.clear()
+        self._latest.clear()
+        self._doubts.clear()
         with self._lock:
             self._asked.clear()
             self._answers.clear()

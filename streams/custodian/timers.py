@@ -31,7 +31,8 @@ Get = Callable[[bytes], bytes | None]
 
 
 class Timer(Struct, frozen=True, gc=False, kw_only=True):
-    """As `schemas/timer/armed`. `due_at` in microseconds since the epoch; `generation` is a lease's."""
+    """As `schemas/timer/armed`. `due_at` in microseconds since the epoch; `generation` is a lease's. `unanswered`: how often
+    it asked since it was last set to a time that does not depend on this clock; 0: it is set to such a time."""
 
     workspace_id: str
     event_id: str

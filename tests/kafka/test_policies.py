@@ -55,6 +55,7 @@ def test_a_policy_holds_for_sessions_created_after_it_and_not_for_those_before(c
 
     told = json.loads(policy(settings, "set", "--mode", "zdr", "--checkpoint-window", str(DAY_S), "--json").stdout)
     assert (told["mode"], told["checkpoint_window_s"], told["content_window_days"]) == ("zdr", DAY_S, settings.content_window_days)
+    assert told["effective_within_s"] == settings.lease_s
     eventually(lambda: in_force(client)["mode"] == "zdr", timeout_s=20)
 
     after = client.request("POST", "/v1/sessions", {"metadata": {"purpose": "test"}}).json()

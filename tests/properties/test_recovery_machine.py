@@ -185,7 +185,9 @@ class RecoveryMachine(WhatHolds):
         runs = self.runs(told)
         if worker not in self.dead and runs:
             digest = "sha256:" + label * 64
-            attributes = AttemptAttributes(claim_digest=digest, incomplete_ok=copes, harness_revision=HARNESS, environment_revision=ENVIRONMENT)
+            attributes = AttemptAttributes(
+                claim_digest=digest, incomplete_ok=copes, harness_revision=HARNESS, environment_revision=ENVIRONMENT
+            )
             self.send(told, part("attempt.started", attributes, run_id=runs[pick // 7 % len(runs)].run_id), by=worker, kind=Kind.CLAIM,
                       lease_s=lease_s)  # fmt: skip
 

@@ -18,7 +18,7 @@ from streams.log.checkpoints import decode_public_checkpoint
 from streams.log.partitioner import partition_of
 from streams.log.record import decode_command, decode_event, decode_outcomes
 from streams.session.commands import Command, Kind, Report
-from streams.session.events import AttemptAttributes, CheckpointAttributes, Draft, Event, SessionAttributes
+from streams.session.events import AttemptAttributes, CheckpointAttributes, Draft, Event, RunAttributes, SessionAttributes
 from streams.session.ids import derive_from_command
 from streams.session.items import DictItems
 from streams.session.outcomes import Grant

@@ -60,12 +60,20 @@ class Process:
         self.crash = ActAt()
         self.custodian: Custodian | None = None
         self.reply_to = f"{role}.{instance}/{new_id('key')}"
+        self.ahead = 0
+        """Of its clock, in microseconds."""
         handler: SessionAuthority | Custodian = SessionAuthority(settings, world.sealer)
         if role == ROLE:
             handler = self.custodian = Custodian(settings, self.reply_to)
             handler.tick_s = 0.0
         self.loop = Loop(
-            settings, self.log, handler, threading.Event(), crash=self.crash, timekeeper=self.custodian, clock=lambda: world.now
+            settings,
+            self.log,
+            handler,
+            threading.Event(),
+            crash=self.crash,
+            timekeeper=self.custodian,
+            clock=lambda: world.now + self.ahead,
         )
 
 

@@ -10,7 +10,7 @@ from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import SqliteKeyring, open_local_keyring
 from streams.log.partitioner import partition_of
 from streams.log.reader import Record
-from streams.log.record import decode_outcomes, encode_command
+from streams.log.record import decode_event, decode_outcomes, encode_command
 from streams.log.topics import Topics
 from streams.loop.crash import NoCrash
 from streams.loop.restore import Restore
@@ -21,7 +21,7 @@ from streams.settings import Settings
 from streams.store.memory import MemoryStore
 from tests.simulator.cluster import Cluster
 from tests.simulator.log import SimulatedLog
-from tests.support.commands import create_session, new_id, now_us
+from tests.support.commands import append_messages, create_session, new_id, new_marker, now_us
 
 HOUR_US = 3600 * 1_000_000
 TOPICS = Topics("")
@@ -36,6 +36,8 @@ class Partition:
         self.store = MemoryStore()
         self.changelog: list[tuple[bytes, bytes | None]] = []
         self.now = now_us()
+        self.accepted_at: list[int] = []
+        """Of each event."""
         self._offset = 0
 
     def decide(self, command: Command) -> Outcome:
@@ -47,6 +49,8 @@ class Partition:
         self.authority.handle(step)
         self.store.write([*step.changelog.items(), *step.local.items()], {})
         self.changelog += step.changelog.items()
+        events = [decode_event(output.value) for output in step.outputs if output.topic == TOPICS.events and output.value is not None]
+        self.accepted_at += [event.accepted_at for event in events]
         (outcome,) = [output for output in step.outputs if output.topic == TOPICS.outcomes]
         assert outcome.value is not None
         return decode_outcomes(outcome.value)[1][0]
@@ -96,6 +100,21 @@ def test_what_is_older_than_25_hours_is_forgotten_by_later_work_and_a_restore_fo
     # Decided anew, and refused by the session's own state: it is there already.
     again = partition.decide(old[0])
     assert (again.repeated, again.code) == (False, "runtime.already_exists")
+
+
+def test_an_answer_is_of_the_time_that_its_events_have_where_the_clock_is_behind_that_of_the_authority_before(partition: Partition) -> None:
+    """What is counted from the answer is then what is counted from the event: when a checkpoint expires."""
+    created = create_session(new_id("sess"))
+    first = partition.decide(created)
+    partition.now -= 10_000_000
+    command = append_messages(created.session_id, (new_marker(),))
+    answer = partition.decide(command)
+    assert answer.status == "accepted"
+    assert answer.decided_at == partition.accepted_at[-1] == first.decided_at
+    partition.now += 1
+    assert partition.decide(command).decided_at == answer.decided_at
+    refused = partition.decide(create_session(created.session_id))
+    assert (refused.status, refused.decided_at) == ("rejected", partition.now)
 
 
 def test_an_expired_command_is_not_remembered(partition: Partition) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from streams.blobs import BlobStore, open_blob_store
 from streams.blobs.local import LocalBlobs
@@ -70,8 +71,10 @@ def test_a_store_whose_disk_fails_says_so_and_keeps_nothing(tmp_path: Path, monk
 
     blobs = LocalBlobs(tmp_path)
     monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(BlobStoreUnavailable):
+    with pytest.raises(BlobStoreUnavailable) as told, capture_logs() as logs:
         asyncio.run(blobs.put("a/b", stream(b"1")))
+    assert told.value.detail == "the blob store does not answer as it should"
+    assert [(each["event"], each["name"], each["error"]) for each in logs] == [("blob_store_failed", "a/b", "the disk is gone")]
     assert files_below(tmp_path) == []
 
 

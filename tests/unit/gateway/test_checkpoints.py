@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import httpx
 import pytest
 
 from connectors.gateway.limits import GatewayLimits
+from streams.clock import now_us
 from streams.custody.keyring import SecretRef
 from streams.sealed_blobs import Place
 from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World, key, new_session, post, world
@@ -120,6 +123,19 @@ def test_only_uploads_of_this_session_are_named(worker: Worker, client: httpx.Cl
             problem = worker.post(f"{worker.session}/checkpoints", {**body, **worker.boundary()}, status=422)
             assert problem["code"] == "request.invalid"
             assert "upload_id" in problem["detail"]
+
+
+def test_an_upload_that_the_sweeper_may_come_for_is_named_no_more(worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot, native = worker.uploaded(b"disk"), worker.uploaded(b"native")
+    half_us = int(shared.settings.orphan_grace_s * 1_000_000 / 2)
+    monkeypatch.setattr("streams.sealed_blobs.snapshots.now_us", lambda: now_us() + half_us)
+    body = {**worker.boundary(), "snapshot": {"upload_id": snapshot}, "continuation": {"kind": "event_log_rebuild"}}
+    refused = worker.post(f"{worker.session}/checkpoints", body, status=422)
+    assert (refused["code"], "too old" in refused["detail"], "$.snapshot.upload_id" in refused["detail"]) == ("request.invalid", True, True)
+    body = {**worker.boundary(), "snapshot": {"provider": "vm", "reference": "1"}, "continuation": {"kind": "native", "upload_id": native}}
+    assert "$.continuation.upload_id" in worker.post(f"{worker.session}/checkpoints", body, status=422)["detail"]
+    monkeypatch.setattr("streams.sealed_blobs.snapshots.now_us", lambda: now_us() + half_us - 60_000_000)
+    worker.post(f"{worker.session}/checkpoints", body, status=201)
 
 
 def test_native_material_is_bounded(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +316,21 @@ def test_damaged_bytes_are_never_given_out_and_the_answer_is_cut(
     assert 0 < len(b"".join(received)) < 5_000_000
     assert not any(b"".join(received))
     assert shared.gateway.transfers.taken == 0
+
+
+@pytest.mark.parametrize("bound", [{"download_total_s": 0.2}, {"transfer_start_s": 0.2, "transfer_bytes_per_s_min": 1e15}])
+def test_a_caller_who_takes_too_long_is_cut_and_holds_no_place(
+    worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch, bound: dict[str, float]
+) -> None:
+    checkpoint = worker.checkpoint(snapshot=bytes(32 * 1024 * 1024))["checkpoint_id"]
+    monkeypatch.setattr(shared.gateway, "limits", replace(shared.limits, **bound))
+    with worker.client.stream("GET", f"{worker.session}/checkpoints/{checkpoint}/content") as response:
+        assert response.status_code == 200
+        time.sleep(1)
+        with pytest.raises(httpx.RemoteProtocolError):
+            response.read()
+    eventually(lambda: shared.gateway.transfers.taken == 0)
+    assert shared.gateway.transfer_shares.taken == 0
 
 
 def test_a_caller_who_leaves_gives_its_place_back(worker: Worker, shared: World, stored: tuple[str, Path]) -> None:

@@ -118,7 +118,10 @@ def test_a_history_that_breaks_off_has_no_end(worker: Worker, shared: World, mon
     monkeypatch.setattr(shared.owners, "events", failing)
     monkeypatch.setattr(shared.gateway, "limits", shared.limits.__class__(export_patience_s=0.01))
     received: list[bytes] = []
-    with worker.client.stream("GET", f"{worker.attempt}/conversation", headers=reporting(worker)) as response, pytest.raises(httpx.RemoteProtocolError):
+    with (
+        worker.client.stream("GET", f"{worker.attempt}/conversation", headers=reporting(worker)) as response,
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
         received.extend(response.iter_bytes())
     assert b'"kind":"event"' in b"".join(received)
     assert b'"kind":"end"' not in b"".join(received)
@@ -172,9 +175,7 @@ def test_it_is_for_the_native_task_that_the_harness_has_now(worker: Worker, shar
     assert (response.status_code, response.json()["code"]) == (400, "request.malformed")
 
 
-def test_a_task_that_the_table_does_not_know_of_yet_is_waited_for(
-    worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_task_that_the_table_does_not_know_of_yet_is_waited_for(worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
     worker.post(f"{worker.attempt}/ready")
     run, asked = shared.owners.run, []
     old = shared.run(run("ws_" + "a" * 32, worker.session_id, worker.run_id))

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from connectors.gateway.guards import Admission, Budget, RateLimit
+from connectors.gateway.guards import Admission, Budget, Pace, RateLimit, Shares
 from streams.errors import Overloaded, Retriable
 
 
@@ -202,3 +202,34 @@ def test_what_is_let_in_and_has_not_begun_counts() -> None:
     admission.take(1)
     assert not admission.full(coming=1)
     assert admission.full(coming=2)
+
+
+def test_a_key_has_its_share_and_gets_it_back() -> None:
+    shares = Shares(2, "transfers")
+    for _ in range(3):
+        shares.take("one")
+        shares.take("one")
+        with pytest.raises(Retriable) as refused:
+            shares.take("one")
+        assert refused.value.code == "request.rate_limited"
+        shares.take("other")
+        for key in ("one", "one", "other"):
+            shares.give_back(key)
+
+
+def test_a_pace_counts_the_time_that_a_caller_is_waited_for_and_no_other() -> None:
+    now = 0.0
+    pace = Pace(10, 5, clock=lambda: now)
+
+    def moved(size: int, waited_s: float) -> bool:
+        nonlocal now
+        with pace.waiting():
+            now += waited_s
+        now += 1000  # ours
+        return pace.moved(size)
+
+    assert moved(1, 5), "it has just begun"
+    assert not moved(1, 1)
+    assert moved(58, 0)
+    assert moved(1000, 50)
+    assert not moved(0, 51)

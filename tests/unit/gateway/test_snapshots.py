@@ -145,9 +145,7 @@ def test_who_holds_nothing_stores_nothing(worker: Worker, shared: World) -> None
     assert kept(shared) == before
 
 
-def test_a_newer_attempt_than_the_table_knows_of_is_waited_for(
-    worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newer_attempt_than_the_table_knows_of_is_waited_for(worker: Worker, shared: World, monkeypatch: pytest.MonkeyPatch) -> None:
     run, asked = shared.owners.run, []
     old = shared.run(run(WORKSPACE, worker.session_id, worker.run_id))
     worker.post(f"{worker.attempt}/fail", {"reason": "lost"})

@@ -188,9 +188,11 @@ def test_a_key_that_is_trusted_no_longer_proves_nothing(folder: SupportFolder, s
     assert unproven(support)
 
 
-def test_a_trust_file_that_others_may_change_trusts_nobody(folder: SupportFolder, support: Support) -> None:
+@pytest.mark.parametrize("name", [catalogue.STATEMENTS, catalogue.TRUSTED])
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_a_file_that_others_may_change_proves_nothing(folder: SupportFolder, support: Support, name: str, mode: int) -> None:
     folder.observe()
-    folder.trusted.chmod(0o666)
+    (folder.trusted.parent / name).chmod(mode)
     with capture_logs() as logs:
         assert unproven(support)
     assert [each["event"] for each in logs] == ["support_unreadable"]

@@ -5,7 +5,6 @@ A session's header, an outcome and a chunk of outcomes pass with every command, 
 """
 
 import re
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -118,20 +117,13 @@ def header_prefix(session: SessionState) -> bytes:
 
 def encode_header(prefix: bytes, session: SessionState) -> bytes:
     """`encode_state` of a header whose `header_prefix` is known."""
-    moved = f"{long_text(session.last_accepted_at)}{long_text(session.last_command_offset)}".encode("latin-1")
-    # The rest is small or seldom changes, so its bytes are known mostly.
-    return b"".join(
-        (
-            prefix, long_bytes(session.sequence), sized(session.last_hash), moved, long_bytes(session.checkpoint_window_s),
-            _day_bytes(session.content_day), long_bytes(session.content_first), long_bytes(session.content_last),
-            long_bytes(session.omitted_first), long_bytes(session.omitted_last),
-        )
-    )  # fmt: skip
-
-
-@lru_cache(64)
-def _day_bytes(day: str | None) -> bytes:
-    return b"\x00" if day is None else b"\x02" + text(day).encode("latin-1")
+    day = session.content_day
+    moved = (
+        f"{long_text(session.last_accepted_at)}{long_text(session.last_command_offset)}{long_text(session.checkpoint_window_s)}"
+        f"{chr(0) if day is None else chr(2) + text(day)}{long_text(session.content_first)}{long_text(session.content_last)}"
+        f"{long_text(session.omitted_first)}{long_text(session.omitted_last)}"
+    ).encode("latin-1")
+    return b"".join((prefix, long_bytes(session.sequence), sized(session.last_hash), moved))
 
 
 def _read_header(value: bytes) -> SessionState | None:

@@ -5,7 +5,8 @@ nobody who is asked twice: the authority judges by its own clock and its own sta
 
 How late a lease that is over is noticed: by the loop's look at the time (a tenth of a second), a transaction of the custodian's
 and one of the authority's, and by how far their clocks are apart; where an answer was lost (the custodian died, its partitions
-moved), by `PAUSES_S` besides; and likewise where this clock was ahead for a while, once it is right again (`doubted`). After a takeover the authority itself grants every lease its length once more.
+moved), by `PAUSES_S` besides; and so where this clock was ahead for a while, once it is right again (`doubted`).
+After a takeover the authority itself grants every lease its length once more.
 """
 
 import hashlib

@@ -24,6 +24,8 @@ from streams.settings import Settings
 WAITERS_PER_PARTITION: Final = 2000
 WAITERS: Final = 8000
 _WATCH_S: Final = 0.01
+_ASK_AGAIN_S: Final = (0.005, 0.01, 0.02, 0.04)
+"""When a table is not at the end, the ends are asked for again after these; by then its client has passed a marker by itself."""
 
 _Future = asyncio.Future[bool]
 """Result: True for "look again", False for "the table is gone"."""
@@ -119,7 +121,22 @@ class Freshness:
 
     async def all_at_end(self, partitions: Collection[int], deadline_s: float) -> None:
         """`at_end` of several, asked at once."""
-        ends = await self._ends_now(tuple([(self._events, partition) for partition in sorted(partitions)]))
+        places = tuple([(self._events, partition) for partition in sorted(partitions)])
+        ends = await self._ends_now(places)
+        for pause_s in _ASK_AGAIN_S:
+            try:
+                await self._all_reached(ends, min(deadline_s, time.monotonic() + pause_s))
+            except ProjectionBehind:
+                if time.monotonic() >= deadline_s:
+                    raise
+            else:
+                return
+            # What was undecided may be known for a marker by now: a later end is one that has all of the earlier.
+            now = await self._ends_now(places)
+            ends = {place: min(end, now[place]) for place, end in ends.items()}
+        await self._all_reached(ends, deadline_s)
+
+    async def _all_reached(self, ends: Mapping[Place, int], deadline_s: float) -> None:
         for (_, partition), end in ends.items():
             await self._reached(partition, end, deadline_s)
 

@@ -34,7 +34,7 @@ def plaintext_tag(secret: bytes, plaintext_sha256: bytes) -> str:
 
 
 def is_fresh(made_at: int, *, now_us: int, grace_s: float) -> bool:
-    """Whether a checkpoint may still come to name an upload (made then, in microseconds): the sweeper comes for it no earlier than as long again."""
+    """Whether an upload (made then, in microseconds) may still come to be named: the sweeper comes no earlier than as long again."""
     return now_us - made_at < grace_s * 1_000_000 / 2
 
 

@@ -61,7 +61,7 @@ def history(picks: Sequence[Pick]) -> Story:
     story.tell(opened, part("turn.started", thread_id=made_up_id("sthr", 0), turn_id=made_up_id("turn", 0)), importing=True)
     for thing in range(_THINGS):
         story.with_imported_run(made_up_id("run", thing))
-    story.with_run(LIVE)
+    story.with_run(LIVE, harness="harness")
     for pick in picks:
         story.now += SECOND
         live = FACTS[pick[0]].startswith("live.")

@@ -87,10 +87,13 @@ def test_a_blind_duplicate_under_a_fresh_identity_is_refused_from_any_run_of_the
     worker, _ = died_after_dispatch(installed.client())
     second = heir(installed, worker)
     other = worker_at(worker.client, worker.session_id).claim()
+    bare = effect(effect()["action_digest"].partition(":")[2], request_digest=RECEIPT)
     for asked in (second, other):
-        with installed.refused(worker.session_id, INDETERMINATE):
-            asked.post("/effects", effect())
-    second.post("/effects", effect(ANOTHER))
+        # However the action is spelled, and whatever action the same request is said to be.
+        for again in (effect(), bare, effect(ANOTHER)):
+            with installed.refused(worker.session_id, INDETERMINATE):
+                asked.post("/effects", again)
+    second.post("/effects", effect(ANOTHER, request_digest=RECEIPT))
 
 
 @pytest.mark.parametrize(

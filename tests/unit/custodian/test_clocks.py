@@ -54,7 +54,7 @@ def run_through(jumps: list[tuple[float, float]], *, renewed: bool = False, rest
             world.pass_time(5)
         for event_type, over in (("attempt.failed", lease_over), ("wait.expired", wait_over)):
             (late,) = overdue(world, event_type, over)
-            assert 0 <= late
+            assert late >= 0
             assert over + late <= max(over, right_again) + PAUSES_S[-1] + 10
         assert world.timers() == {}
 
@@ -74,21 +74,20 @@ def test_however_the_clock_jumps_nothing_is_early_or_much_too_late(jumps: list[t
 
 def test_more_timers_than_go_through_at_once_are_all_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streams.custodian.custodian._DUE_AT_ONCE", 3)
-    world = World(tmp_path)
-    world.start("authority")
-    world.start(ROLE)
-    world.settle()
-    session_id = world.session()
-    for _ in range(10):
-        world.open_wait(session_id, WAIT_S)
-    world.settle()
-    set_ahead(world, DAY_S)
-    world.settle(20)
-    set_ahead(world, 0)
-    world.settle(20)
-    world.pass_time(WAIT_S)
-    for _ in range(30):
-        world.settle(4)
-        world.pass_time(5)
-    assert len(overdue(world, "wait.expired", 0)) == 10
-    world.close()
+    with closing(World(tmp_path)) as world:
+        world.start("authority")
+        world.start(ROLE)
+        world.settle()
+        session_id = world.session()
+        for _ in range(10):
+            world.open_wait(session_id, WAIT_S)
+        world.settle()
+        set_ahead(world, DAY_S)
+        world.settle(20)
+        set_ahead(world, 0)
+        world.settle(20)
+        world.pass_time(WAIT_S)
+        for _ in range(30):
+            world.settle(4)
+            world.pass_time(5)
+        assert len(overdue(world, "wait.expired", 0)) == 10

@@ -19,6 +19,7 @@ from streams.custody.claim_checks import ClaimCheck
 from streams.custody.keyring import SecretRef
 from streams.errors import BlobStoreUnavailable
 from tests.support.gateway import WORKSPACE, World, key, message, ndjson, new_session, post, world
+from tests.support.workers import worker_of
 
 LARGE = "large " * 1_600_000
 
@@ -245,3 +246,15 @@ def test_what_waits_for_its_callers_is_bounded_and_refused_beyond(tmp_path: Path
         assert ": service.overloaded" in stream.text
         assert made.gateway.opened.taken == 0
         assert client.get(f"/v1/sessions/{session}/events?limit=1").status_code == 200
+
+
+def test_that_a_text_is_gone_shows_where_a_history_is_read_and_not_before(made: World, client: httpx.Client) -> None:
+    worker = worker_of(client, new_session(client))
+    worker.say(noise(4, 9 * 1024 * 1024))
+    whole = worker.conversation(require_complete=True)
+    assert json.loads(whole.text.splitlines()[-1])["complete"] is True
+    texts(made)[0].unlink()
+    answer = worker.conversation(require_complete=True)
+    assert answer.status_code == 200
+    gap, end = [json.loads(line) for line in answer.text.splitlines()]
+    assert (gap["kind"], gap["reason"], end["kind"], end["complete"]) == ("gap", "content.unreadable", "end", False)

@@ -58,10 +58,10 @@ OF_A_SESSION: Final = [pytest.param(route, id=route.name) for route in ROUTES if
 
 def ask(client: httpx.Client, route: Route, session: str) -> httpx.Response:
     path = route.path.format(session_id=session, **IDS)
-    if route.method == "GET":
-        return client.get(path)
-    body = {"type": "message.appended"} if route.reads_body_itself else BODIES.get(route.body, {})
     report = {} if route.report == "none" else {"session-streams-report": f"{IDS['run_id']};1;task_{'0' * 32};0"}
+    if route.method == "GET":
+        return client.get(path, headers=report)
+    body = {"type": "message.appended"} if route.reads_body_itself else BODIES.get(route.body, {})
     if route.body is None:
         return client.post(path, content=b"bytes", headers={**key(), **report, "content-type": next(iter(route.other_body_types))})
     return client.post(path, json=body, headers={**key(), **report})

@@ -131,3 +131,22 @@ def test_another_worker_does_not_repeat_a_report_by_a_plain_request(client: http
     worker_says = client.post(f"{worker.session}/events", json=body, headers={**name, "session-streams-report": worker.report})
     assert worker_says.status_code == 200
     assert code_of(client.post(f"{worker.session}/events", json=body, headers=name)) == MISMATCH
+
+
+def test_a_claim_by_name_is_told_what_was_decided_also_once_its_attempt_is_over(client: httpx.Client) -> None:
+    session = new_session(client)
+    run, name = opened(client, session), f"once-{session}"
+    claims = []
+    for _ in range(2):
+        claims.append(client.post(f"/v1/sessions/{session}/runs/{run}/claim", json={}, headers={"idempotency-key": name}))
+        worker = Worker(client, session, run, claims[-1].json())
+        headers = {"idempotency-key": f"fail-{session}", **_reporting(worker)}
+        assert client.post(f"{worker.attempt}/fail", json={"reason": "died"}, headers=headers).status_code == 200
+    assert claims[0].json() == claims[1].json()
+    renewal = client.post(f"{worker.attempt}/renew", json={}, headers={"idempotency-key": f"renew-{session}", **_reporting(worker)})
+    assert code_of(renewal) == (409, "runtime.attempt_fenced")
+    assert claimed(client, session, run).grant["generation"] == 2
+
+
+def _reporting(worker: Worker) -> dict[str, str]:
+    return {"session-streams-report": worker.report}

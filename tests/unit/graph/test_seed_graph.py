@@ -63,11 +63,11 @@ def types(graph: Graph) -> list[str]:
     return [each.type for each in graph.nodes]
 
 
-def working(**attributes: object) -> tuple[Story, Grant]:
+def working() -> tuple[Story, Grant]:
     """A Run in a Turn in a thread, held by a worker."""
     story = Story().created()
     story.tell(part("thread.opened", thread_id=THREAD), part("turn.started", thread_id=THREAD, turn_id=TURN, actor_id=ACTOR))
-    story.tell(part("run.accepted", RunAttributes(**attributes), run_id=RUN, thread_id=THREAD, turn_id=TURN))  # type: ignore[arg-type]
+    story.tell(part("run.accepted", RunAttributes(harness="harness"), run_id=RUN, thread_id=THREAD, turn_id=TURN))
     return story, story.claim()
 
 
@@ -320,7 +320,7 @@ class TestForks:
     def test_nothing_of_the_source_is_made_up_in_the_fork(self) -> None:
         """Runs, Turns and effects of the source stay in the source's graph."""
         story = recovered()
-        child = fork(story)
+        child = fork(story, label="another")
         assert types(graph_of(child.events)) == ["session", "session"]
 
 

@@ -38,7 +38,7 @@ class Ends:
         if committed:
             stable = {place: self.ends[place] if self.undecided is None else self.undecided for place in places}
             if self.after_stable is not None:
-                self.ends[(EVENTS, 0)] = self.after_stable
+                self.ends[(EVENTS, 0)], self.undecided = self.after_stable, stable[(EVENTS, 0)]
             return stable
         self.asked += places
         return {place: self.ends[place] for place in places}
@@ -182,6 +182,23 @@ def test_a_table_in_front_of_what_may_be_an_event_is_not_at_the_end(undecided: i
         rig.ends.undecided, rig.ends.after_stable = undecided, after_stable
         with pytest.raises(ProjectionBehind):
             await rig.reads.session(WORKSPACE, session_id("none"), wait_s=0.1)
+
+    run(story)
+
+
+def test_what_turns_out_to_be_a_marker_is_not_waited_for() -> None:
+    async def story(rig: Rig) -> None:
+        rig.log.create("a")
+        rig.accept()
+        rig.apply()
+        rig.table.position = rig.log.end - 1
+        rig.ends.undecided = 0
+        miss = asyncio.create_task(rig.reads.session(WORKSPACE, session_id("none"), wait_s=5))
+        while len(rig.ends.asked) < 2:
+            await asyncio.sleep(0.001)
+        rig.ends.undecided = None
+        with pytest.raises(NotFound):
+            await miss
 
     run(story)
 

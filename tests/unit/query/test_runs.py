@@ -302,7 +302,7 @@ def test_a_claim_that_is_in_the_log_already_is_found_and_a_table_behind_it_does_
         rig.asked.clear()
         rig.apply_in(0.05)
         assert [row.run_id for row in await rig.reads.claimed(WORKSPACE, DIGEST, None, partitions=BOTH, wait_s=5)] == [run_id]
-        assert rig.asked == [(EVENTS, 0), (EVENTS, 1)]
+        assert rig.asked[:2] == [(EVENTS, 0), (EVENTS, 1)]
 
     run(story)
 

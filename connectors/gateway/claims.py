@@ -33,10 +33,11 @@ from connectors.gateway.service import Gateway, Refused
 from connectors.gateway.streaming import gone
 from connectors.support.statement import ExactTuple
 from streams.errors import NotFound, OutcomeUnknown, StreamsError
-from streams.projections.runs import RunRow
+from streams.projections.runs import LanePlace, RunRow, lane_place
 from streams.session import refusals
 from streams.session.commands import Kind
 from streams.session.events import AttemptAttributes
+from streams.session.outcomes import Outcome
 
 _RUN: Final = "/v1/sessions/{session_id}/runs/{run_id}"
 _FEW: Final = 8
@@ -117,7 +118,8 @@ async def _found(search: "_Search", until_s: float) -> Answer:
             # The caller may have lost its key while it waited.
             gateway.still(call)
             answer = await search.first_granted(rows)
-            if answer is None:
+            # Those that nobody may take just now keep nobody from the ones behind them.
+            if answer is None and (search.behind is None or time.monotonic() >= until_s):
                 pause_s = min(pause_s, until_s - time.monotonic())
                 if pause_s <= 0:
                     break
@@ -129,7 +131,7 @@ async def _found(search: "_Search", until_s: float) -> Answer:
         for task in ends:
             task.cancel()
     if answer is None and search.unreadable is not None:
-        raise search.unreadable
+        raise Refused(search.unreadable)
     return answer or Answer(204, content_type=None)
 
 
@@ -137,11 +139,14 @@ class _Search:
     """One claim by lane. `unreadable` is the first refusal of a Run whose history cannot be read whole."""
 
     def __init__(self, gateway: Gateway, call: Call, body: bodies.ClaimNext, digest: str, turns: Turns) -> None:
-        self.unreadable: Refused | None = None
+        self.unreadable: Outcome | None = None
         self.gateway, self.call, self._body, self._digest = gateway, call, body, digest
         self._turns, self._had = turns, turns.had
+        self._copes_with = (body.incomplete_ok, body.harness_revision, body.environment_revision)
         self._passed: set[tuple[str, int]] = set()
         """Runs, at a generation, that were refused."""
+        self.behind: LanePlace | None = None
+        """Up to where all were passed over, while there may be more behind."""
 
     async def again(self) -> Answer | None:
         """The grant that this very claim was given before, while its attempt lives."""
@@ -154,10 +159,12 @@ class _Search:
     async def found(self, wait_ms: int) -> Sequence[RunRow]:
         principal, gateway = self.call.principal, self.gateway
         limit = min(_FEW + _EACH * gateway.claims.taken + len(self._passed), _MANY)
-        return await gateway.owners.claimable(
-            principal.workspace_id, self._body.lanes, subject_id=principal.subject_id, limit=limit, wait_ms=wait_ms,
-            wait_s=gateway.limits.position_wait_s,
+        rows = await gateway.owners.claimable(
+            principal.workspace_id, self._body.lanes, subject_id=principal.subject_id, limit=limit, start=self.behind,
+            wait_ms=wait_ms if self.behind is None else 0, wait_s=gateway.limits.position_wait_s,
         )  # fmt: skip
+        self.behind = lane_place(rows[-1]) if len(rows) >= limit else None
+        return rows
 
     async def first_granted(self, rows: Sequence[RunRow]) -> Answer | None:
         """Raises `Refused` for what is no Run's fault, and what sending a command raises."""
@@ -179,7 +186,10 @@ class _Search:
 
         for row in sorted(rows, key=turn):
             # Others may have begun while this one waited for an answer.
-            if (row.run_id, row.generation) not in self._passed and lanes.is_left_for(digest, row):
+            if (row.run_id, row.generation) in self._passed:
+                continue
+            self.unreadable = self.unreadable or lanes.unreadable(row, self._copes_with)
+            if lanes.is_left_for(digest, row) and lanes.unreadable(row, self._copes_with) is None:
                 answer = await self._granted(row, row.generation + 1)
                 if answer is not None:
                     return answer
@@ -210,7 +220,8 @@ class _Search:
             if code not in _TAKEN or code in _ONE_CLAIMS:
                 gateway.lanes.free(row)
             if code == refusals.HISTORY_UNAVAILABLE:
-                self.unreadable = self.unreadable or refused
+                self.unreadable = self.unreadable or refused.outcome
+                gateway.lanes.is_unreadable(row, self._copes_with, refused.outcome)
             elif code not in _TAKEN:
                 raise
             return None

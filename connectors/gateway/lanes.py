@@ -4,6 +4,8 @@
 - A Run is remembered at its generation, with the claim that is after it. A repeat of that claim is let through to the same Run, before
   any other: it sends the same command, and is told the same grant.
 - A claim and its repeats try Runs by turns (`Turns`), and look for what was granted where another had its turn meanwhile.
+- A Run whose history cannot be read whole is not asked for again by a worker with the same wishes for a minute: it does not become
+  readable, but a checkpoint of its session may come.
 - What is remembered of a claim that is over is forgotten after a few seconds, by when the tables tell it.
 """
 
@@ -15,9 +17,15 @@ from contextlib import contextmanager
 from typing import Final
 
 from streams.projections.runs import RunRow
+from streams.session.outcomes import Outcome
 
 REMEMBERED_S: Final = 5.0
 REMEMBERED_MAX: Final = 20_000
+UNREADABLE_S: Final = 60.0
+UNREADABLE_MAX: Final = 5_000
+
+Wishes = tuple[bool, str | None, str | None]
+"""Of a worker: whether it copes with gaps, its revisions of harness and environment."""
 
 _At = tuple[str, int]
 """A Run, at the generation before the one that is claimed."""
@@ -42,6 +50,7 @@ class LaneClaims:
         self._over: OrderedDict[_At, tuple[float, str]] = OrderedDict()
         """Until when it is remembered, and the claim."""
         self._turns: dict[str, Turns] = {}
+        self._unreadable: OrderedDict[tuple[_At, Wishes], tuple[float, Outcome]] = OrderedDict()
 
     @contextmanager
     def turns(self, digest: str) -> Iterator[Turns]:
@@ -81,6 +90,17 @@ class LaneClaims:
             self._over[at] = (self._clock() + REMEMBERED_S, digest)
             self._over.move_to_end(at)
             self._forget()
+
+    def is_unreadable(self, row: RunRow, wishes: Wishes, refused: Outcome) -> None:
+        """The authority refused the Run to a worker with these wishes since its history cannot be read whole."""
+        self._unreadable[_at(row), wishes] = (self._clock() + UNREADABLE_S, refused)
+        while len(self._unreadable) > UNREADABLE_MAX:
+            self._unreadable.popitem(last=False)
+
+    def unreadable(self, row: RunRow, wishes: Wishes) -> Outcome | None:
+        """That refusal, while it is remembered."""
+        until_s, refused = self._unreadable.get((_at(row), wishes), (0.0, None))
+        return refused if until_s > self._clock() else None
 
     def free(self, row: RunRow) -> None:
         """Another claim may be granted the Run."""

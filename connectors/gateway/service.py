@@ -32,7 +32,7 @@ from streams.errors import Invalid, Overloaded, StreamsError
 from streams.log.position import Position
 from streams.log.topics import Topics
 from streams.projections.checkpoints import CheckpointRow
-from streams.projections.runs import RunRow
+from streams.projections.runs import LanePlace, RunRow
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
 from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
@@ -88,7 +88,7 @@ class Owners(Protocol):
 
     async def claimable(
         self, workspace_id: str, lanes: Sequence[str], *, subject_id: str | None = None, limit: int = 10,
-        wait_ms: int = 0, wait_s: float = 5.0,
+        start: LanePlace | None = None, wait_ms: int = 0, wait_s: float = 5.0,
     ) -> Sequence[RunRow]: ...  # fmt: skip
 
     async def claimed(

@@ -30,6 +30,7 @@ from streams.errors import (
     Retriable,
     StreamsError,
 )
+from streams.projections.runs import LanePlace
 
 PREFIX: Final = "/internal/v1/"
 
@@ -117,6 +118,7 @@ class ClaimableQuestion(Struct, frozen=True):
     limit: int
     follow_s: float
     wait_s: float
+    start: LanePlace | None = None
 
 
 class ClaimedQuestion(Struct, frozen=True):

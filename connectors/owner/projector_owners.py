@@ -27,7 +27,7 @@ from streams.log.position import Position
 from streams.log.topics import Topics
 from streams.projections.checkpoints import CheckpointRow
 from streams.projections.projector import GROUP
-from streams.projections.runs import RunRow
+from streams.projections.runs import LanePlace, RunRow, lane_place
 from streams.projections.sessions import SessionRow
 from streams.query.pages import CheckpointsPage, EventsPage, ListingCursor, SessionsPage
 from streams.settings import Settings
@@ -165,9 +165,10 @@ class ProjectorOwners(Asker):
 
     async def claimable(
         self, workspace_id: str, lanes: Sequence[str], *,
-        subject_id: str | None = None, limit: int = 10, wait_ms: int = 0, wait_s: float = 5.0,
+        subject_id: str | None = None, limit: int = 10, start: LanePlace | None = None, wait_ms: int = 0, wait_s: float = 5.0,
     ) -> tuple[RunRow, ...]:  # fmt: skip
-        """Runs of the lanes that may be claimed, oldest first, from all partitions; waits up to `wait_ms` for a first one, none is ().
+        """Runs of the lanes that may be claimed, oldest first, from `start` on, of all partitions; waits up to `wait_ms` for a first
+        one, none is ().
 
         An owner that does not answer keeps nobody from what others have. Another worker may be faster: the authority decides.
         """
@@ -178,7 +179,7 @@ class ProjectorOwners(Asker):
 
             def question(partitions: tuple[int, ...], left_s: float) -> ClaimableQuestion:
                 more_s = max(0.0, until_s - time.monotonic())
-                return ClaimableQuestion(workspace_id, subject_id, asked, partitions, limit, more_s, min(left_s, wait_s))
+                return ClaimableQuestion(workspace_id, subject_id, asked, partitions, limit, more_s, min(left_s, wait_s), start)
 
             groups = await self._groups()
             return await _first_of([self._ask_group(group, "claimable", question, _runs, until_s + wait_s, _first_of) for group in groups])
@@ -186,7 +187,7 @@ class ProjectorOwners(Asker):
         found = await look(0.0)
         if not found and wait_ms > 0:
             found = await look(wait_ms / 1000)
-        return tuple(sorted(found, key=lambda row: (row.accepted_at, row.run_id))[:limit])
+        return tuple(sorted(found, key=lane_place)[:limit])
 
     async def claimed(self, workspace_id: str, claim_digest: str, *, subject_id: str | None = None, wait_s: float = 5.0) -> RunRow | None:
         """The Run whose live attempt has this digest, as of what the log holds now; of several, the one that got it first.

@@ -71,6 +71,7 @@ class RunQuestions:
             question.subject_id,
             partitions=question.partitions,
             limit=bounded("limit", question.limit, 1, LIMIT_MAX),
+            start=question.start,
             follow_s=follow_s,
             wait_s=waited(question.wait_s),
         )

@@ -102,6 +102,9 @@ class RunRow(Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
+LanePlace = tuple[int, str, str]
+"""Where a Run stands in a lane: accepted time, session id, run id."""
+
 decode_run: Final = msgspec.msgpack.Decoder(RunRow).decode
 _decode_leaving: Final = msgspec.msgpack.Decoder(list[tuple[str, bytes]]).decode
 
@@ -115,6 +118,17 @@ def lane_prefix(workspace_id: str, subject_id: str | None, lane: str) -> bytes:
     if subject_id is None:
         return b"%s%s/%s\0" % (_BY_LANE, workspace_id.encode(), lane.encode())
     return b"%s%s/%s/%s\0" % (_BY_SUBJECT, workspace_id.encode(), subject_id.encode(), lane.encode())
+
+
+def lane_place(row: RunRow) -> LanePlace:
+    """Where the Run stands in its lane."""
+    return row.accepted_at, row.session_id, row.run_id
+
+
+def lane_key(prefix: bytes, place: LanePlace) -> bytes:
+    """The key below `lane_prefix` of the Run that stands there."""
+    accepted_at, session_id, run_id = place
+    return b"%s%s%s/%s" % (prefix, accepted_at.to_bytes(_TIME_BYTES, "big"), session_id.encode(), run_id.encode())
 
 
 def claim_prefix(workspace_id: str, claim_digest: str) -> bytes:

@@ -28,7 +28,7 @@ MISSING: Final = "sequence.missing"
 
 LANES_MAX: Final = 16
 """Of one question for Runs."""
-_LOOKED_AT_MAX: Final = 3000
+_LOOKED_AT_MAX: Final = 20_000
 """Places of a lane that one question looks at: more than it asks for where sessions have closed whose Runs are still taken out."""
 _SLICE_EVENTS: Final = 500
 _SLICE_BYTES: Final = 1 << 20
@@ -153,15 +153,18 @@ class ReadModel:
         return runs.decode_run(value)
 
     def claimable(
-        self, workspace_id: str, lanes: Collection[str], subject_id: str | None, *, partitions: Collection[int], limit: int
-    ) -> tuple[RunRow, ...]:
-        """Runs of the lanes that may be claimed, oldest first. Raises as `session`, or `Invalid`."""
+        self, workspace_id: str, lanes: Collection[str], subject_id: str | None, *,
+        partitions: Collection[int], limit: int, start: runs.LanePlace | None = None,
+    ) -> tuple[RunRow, ...]:  # fmt: skip
+        """Runs of the lanes that may be claimed, oldest first, from the place `start` on. Raises as `session`, or `Invalid`."""
         tables = [self._tables.serving(partition) for partition in self.checked(partitions)]
         found: list[RunRow] = []
         is_open: dict[str, bool] = {}
         with ExitStack() as scans:
             prefixes = [runs.lane_prefix(workspace_id, subject_id, lane) for lane in dict.fromkeys(lanes)]
-            waiting = [scans.enter_context(closing(self._waiting(table.partition, prefix))) for table in tables for prefix in prefixes]
+            waiting = [
+                scans.enter_context(closing(self._waiting(table.partition, prefix, start))) for table in tables for prefix in prefixes
+            ]
             # No row is read before its turn: of most places in most partitions none is.
             places = merge(*waiting)
             while len(found) < limit and (some := list(islice(places, limit - len(found)))):
@@ -170,9 +173,10 @@ class ReadModel:
             self._tables.still(table)
         return tuple(found)
 
-    def _waiting(self, partition: int, prefix: bytes) -> Generator[_Place]:
+    def _waiting(self, partition: int, prefix: bytes, start: runs.LanePlace | None) -> Generator[_Place]:
         """The places of one lane, oldest first."""
-        with self._tables.reading(partition) as table, table.store.scan(prefix) as pairs:
+        first = None if start is None else runs.lane_key(prefix, start)
+        with self._tables.reading(partition) as table, table.store.scan(prefix, start=first) as pairs:
             for key, _ in islice(pairs, _LOOKED_AT_MAX):
                 yield _Place(*runs.waiting_at(prefix, key), partition)
 

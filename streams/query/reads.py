@@ -12,7 +12,7 @@ from typing import TypeVar
 from streams.errors import NotFound, Overloaded
 from streams.log.position import Position
 from streams.projections.checkpoints import CheckpointRow
-from streams.projections.runs import RunRow, lane_name
+from streams.projections.runs import LanePlace, RunRow, lane_name
 from streams.projections.sessions import SessionRow
 from streams.query.freshness import Freshness
 from streams.query.pages import CheckpointsPage, EventsPage, ListingCursor, SessionsPage
@@ -161,9 +161,9 @@ class Reads:
 
     async def claimable(
         self, workspace_id: str, lanes: tuple[str, ...], subject_id: str | None, *,
-        partitions: tuple[int, ...], limit: int, follow_s: float = 0.0, wait_s: float,
+        partitions: tuple[int, ...], limit: int, start: LanePlace | None = None, follow_s: float = 0.0, wait_s: float,
     ) -> tuple[RunRow, ...]:  # fmt: skip
-        """Runs of the lanes that may be claimed, oldest first; where there are none, waits up to `follow_s` for one.
+        """Runs of the lanes that may be claimed, oldest first, from `start` on; where there are none, waits up to `follow_s` for one.
 
         Another worker may claim any of them before the asker does: the authority decides. Raises as `sessions`.
         """
@@ -172,7 +172,7 @@ class Reads:
             await self._freshness.ready(partition, None, deadline_s)
 
         def found() -> tuple[RunRow, ...]:
-            return self._model.claimable(workspace_id, lanes, subject_id, partitions=partitions, limit=limit)
+            return self._model.claimable(workspace_id, lanes, subject_id, partitions=partitions, limit=limit, start=start)
 
         rows, until_s = found(), time.monotonic() + follow_s
         while not rows and (left_s := until_s - time.monotonic()) > 0:

@@ -8,7 +8,7 @@ from streams.errors import Invalid, NotFound, StreamsError
 from streams.log.position import Position
 from streams.log.reader import Record
 from streams.projections.checkpoints import CheckpointRow
-from streams.projections.runs import RunRow
+from streams.projections.runs import LanePlace, RunRow
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
 from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
@@ -95,13 +95,13 @@ class MemoryOwners:
 
     async def claimable(
         self, workspace_id: str, lanes: Sequence[str], *, subject_id: str | None = None, limit: int = 10,
-        wait_ms: int = 0, wait_s: float = 5.0,
+        start: LanePlace | None = None, wait_ms: int = 0, wait_s: float = 5.0,
     ) -> tuple[RunRow, ...]:  # fmt: skip
         deadline = time.monotonic() + wait_ms / 1000
         while True:
             if self.failure is not None:
                 raise self.failure
-            found = self._log.table.model.claimable(workspace_id, lanes, subject_id, partitions=(0,), limit=limit)
+            found = self._log.table.model.claimable(workspace_id, lanes, subject_id, partitions=(0,), limit=limit, start=start)
             if found or time.monotonic() >= deadline:
                 return found
             await asyncio.sleep(0.01)

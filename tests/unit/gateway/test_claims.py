@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -197,6 +198,24 @@ def test_runs_that_a_worker_cannot_take_do_not_hide_those_behind_them(client: ht
         erased(client, shared, lane, subject=str(number))
     last = opened(client, new_session(client), lane=lane)
     assert take(client, lane, wait_ms=5_000)["run_id"] == last
+
+
+def test_more_of_them_than_one_look_at_the_lane_tells_hide_nothing_and_are_asked_for_once(
+    client: httpx.Client, shared: World, lane: str
+) -> None:
+    erased(client, shared, lane)
+    session = next(row.session_id for row in shared.log.table.model.claimable("ws_" + "a" * 32, [lane], None, partitions=(0,), limit=1))
+    for _ in range(120):
+        opened(client, session, lane=lane)
+    healthy = new_session(client)
+    wholes = [opened(client, healthy, lane=lane) for _ in range(2)]
+    assert take(client, lane, wait_ms=5_000)["run_id"] == wholes[0]
+    assert take(client, lane, wait_ms=5_000)["run_id"] == wholes[1]
+    assert take(client, lane, status=409)["code"] == "runtime.session_history_unavailable"
+    asked = Counter(
+        command.drafts[0].run_id for command in shared.log.commands if command.session_id == session and command.kind == "claim"
+    )
+    assert set(asked.values()) == {1}
 
 
 def test_one_run_whose_history_cannot_be_read_is_refused_unless_the_worker_copes(client: httpx.Client, shared: World, lane: str) -> None:

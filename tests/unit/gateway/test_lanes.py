@@ -5,8 +5,9 @@ from typing import Any
 from msgspec import structs
 
 from connectors.gateway import lanes
-from connectors.gateway.lanes import REMEMBERED_S, LaneClaims
+from connectors.gateway.lanes import REMEMBERED_S, UNREADABLE_S, LaneClaims
 from streams.projections.runs import RunRow
+from streams.session.outcomes import REJECTED, Outcome
 from tests.support.examples import made_up_id
 
 A, B = "claim a", "claim b"
@@ -78,3 +79,16 @@ def test_what_is_remembered_is_bounded() -> None:
         pass
     assert len(claims._over) == 1
     assert not claims._under_way
+
+
+def test_a_history_that_could_not_be_read_is_not_asked_for_again_for_a_while_by_a_worker_with_the_same_wishes() -> None:
+    clock = Clock()
+    claims = LaneClaims(clock)
+    whole, copes = (False, None, None), (True, None, None)
+    refused = Outcome(command_id=made_up_id("cmd"), correlation=1, session_id=made_up_id("sess"), status=REJECTED, decided_at=1)
+    claims.is_unreadable(ROW, whole, refused)
+    assert claims.unreadable(ROW, whole) is refused
+    assert claims.unreadable(ROW, copes) is None
+    assert claims.unreadable(structs.replace(ROW, generation=1), whole) is None
+    clock.now += UNREADABLE_S
+    assert claims.unreadable(ROW, whole) is None

@@ -121,9 +121,10 @@ class Freshness:
         """`at_end` of several, by one question."""
         ends = await self._ends_now(tuple([(self._events, partition) for partition in sorted(partitions)]))
         for (_, partition), end in ends.items():
-            await self._reached(partition, end, deadline_s)
+            await self.reached(partition, end, deadline_s)
 
-    async def _reached(self, partition: int, end: int, deadline_s: float) -> None:
+    async def reached(self, partition: int, end: int, deadline_s: float) -> None:
+        """Waits until every record of the table's input below offset `end` is in the table. Raises as `applied`."""
         table = self._tables.serving(partition)
         if table.position >= end:
             return

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import append, authority, checkpoints, claims, history, limits, reads, restore, snapshots, store
+from benchmarks import agent_checkpoints, append, authority, checkpoints, claims, history, limits, reads, restore, snapshots, store
 from benchmarks.bench import Bench
 from benchmarks.results import Result
 
@@ -29,6 +29,9 @@ MEASURES: Final = {
     "reads": Measure(reads.measure, (), "point reads over HTTP: a session, a page of a transcript"),
     "claims": Measure(claims.measure, (), "claims over HTTP: by lane and of named Runs, by 1, 16 and 64 workers, beside appends"),
     "checkpoints": Measure(checkpoints.measure, (), "checkpoints over HTTP: told of, listed while others have few or many, read"),
+    "agent-checkpoints": Measure(
+        agent_checkpoints.measure, (), "agents' checkpoints over HTTP: saved and read by 1, 16, 64, 256 callers, over a thousand rows"
+    ),
     "snapshots": Measure(snapshots.measure, (), "what a worker retains, up and down, beside a copy that seals"),
     "history": Measure(history.measure, ("limits",), "a claim in a short and in a long session, and the long one's conversation"),
 }

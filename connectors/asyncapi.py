@@ -32,7 +32,7 @@ _SASL: Final = {
     "GSSAPI": "gssapi",
     "OAUTHBEARER": "oauth2",
 }
-_GROUPS: Final = frozenset({"authority", "projector", "graph", "custodian"})
+_GROUPS: Final = frozenset({"authority", "projector", "graph", "custodian", "agents"})
 """Roles that read as a consumer group of their name; the others assign themselves every partition."""
 
 
@@ -48,6 +48,7 @@ class _Channel(NamedTuple):
     transactional: bool = False
 
 
+_SCOPE: Final = f"ws_{_HEX}/subj_{_HEX}/actr_{_HEX}/(task_state|conversation|workflow|cursor)"
 _BY_KEY: Final = "murmur2 of the key"
 _CHANNELS: Final = {
     "sessions.commands": _Channel(
@@ -100,6 +101,17 @@ _CHANNELS: Final = {
     ),
     "workspaces.config": _Channel(
         "Settings of workspaces", ("workspace-config",), f"^ws_{_HEX}/[a-z_]+/.+$", "there is one", ("operator",), ("gateway",)
+    ),
+    "agents.commands": _Channel("Saves of agents' checkpoints", ("agents/command",), f"^{_SCOPE}$", _BY_KEY, ("gateway",), ("agents",)),
+    "agents.outcomes": _Channel("Outcomes of saves", ("agents/outcomes",), "^.+$", "that of the command", ("agents",), ("gateway",), True),
+    "agents.checkpoints": _Channel(
+        "Agents' checkpoints, sealed",
+        ("agents/checkpoint",),
+        f"^{_SCOPE}(#[0-9]{{10}})?$",
+        "that of the command: murmur2 of the key up to `#`",
+        ("agents",),
+        ("agents",),
+        True,
     ),
 }
 

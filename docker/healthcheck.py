@@ -7,8 +7,8 @@ Ready is not the same as healthy: a projector that reads its tables back for an 
 a gateway whose broker is away. Docker marks, and orchestrators restart, what is unhealthy, so only the first question
 is theirs to ask. Status 0 is yes, 1 is no; one line says why.
 
-Which role it is stands in the command line of process 1. The gateway, the two projectors and the custodian answer over HTTP; an authority
-listens nowhere, but its consumer group names it for as long as it keeps polling.
+Which role it is stands in the command line of process 1. All answer over HTTP but an authority,
+which listens nowhere; its consumer group names it for as long as it keeps polling.
 """
 
 import re
@@ -27,7 +27,7 @@ from streams.settings import Settings
 
 _TIMEOUT_S: Final = 3.0
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-_PORTS: Final = {"gateway": 8700, "projector": None, "graph-projector": None, "custodian": None}
+_PORTS: Final = {"gateway": 8700, "projector": None, "graph-projector": None, "custodian": None, "agents": None}
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 

@@ -7,20 +7,25 @@ import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks import machine, results
+from benchmarks import agent_checkpoints, machine, results
 from benchmarks.bench import Options, opened
 from benchmarks.growth import long
 from benchmarks.growth.lines import LINES, Extent, Gathered
 from benchmarks.growth.long import BROKER, LongRun
 
 _RESULTS: Final = Path("build") / "bench-growth.json"
+_AGENTS: Final = "agent-checkpoints"
 _LONG: Final = "long"
+_ABOUT: Final = {
+    _AGENTS: "rows of agents' checkpoints, saved over and read while there are few and many",
+    _LONG: "ten million events through one authority, and their plot",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     asked = parser.parse_args(arguments)
-    known = [*LINES, _LONG]
+    known = [*LINES, _AGENTS, _LONG]
     wanted = [name for group in asked.only for name in group.split(",") if name] or known
     if unknown := set(wanted) - set(known):
         parser.error(f"no such line: {', '.join(sorted(unknown))} (there are {', '.join(known)})")
@@ -30,13 +35,17 @@ def main(arguments: list[str] | None = None) -> int:
         extent, run = extent.quick(), run.quick()
     print(machine.described(), flush=True)
     gathered = Gathered(asked.runs)
-    with opened(Options(), _say, BROKER) as bench:
+    with opened(Options(load_s=1.0, warm_s=0.4) if asked.quick else Options(), _say, BROKER) as bench:
         for name in (each for each in known if each in wanted):
             begun = time.monotonic()
             _say(f"{name}  (load {os.getloadavg()[0]:.1f})")
             if name == _LONG:
                 for result in long.measure(bench, run, asked.json):
                     gathered.add(0, result)
+            elif name == _AGENTS:
+                for number in range(asked.runs):
+                    for result in agent_checkpoints.grown(bench, extent.agent_rows):
+                        gathered.add(number, result)
             else:
                 for point in LINES[name].points(extent):
                     point.measure(bench, extent, gathered)
@@ -54,7 +63,7 @@ def _say(line: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    about = {**{name: line.about for name, line in LINES.items()}, _LONG: "ten million events through one authority, and their plot"}
+    about = {**{name: line.about for name, line in LINES.items()}, **_ABOUT}
     lines = "\n".join(f"  {name:<12} {text}" for name, text in about.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.growth",

@@ -29,12 +29,17 @@ class Extent:
     usual_size: int = 1024
     partitions: tuple[int, ...] = (1, 4, 16)
     authorities: tuple[int, ...] = (1, 2)
+    agent_rows: tuple[int, ...] = (1000, 1_000_000)
+    """Of agents' checkpoints in the tables; the first is of the scopes that are saved over and read."""
     short: bool = False
     """Whether a pass may be too short for figures."""
 
     def quick(self) -> "Extent":
         """A look whether everything works; too short for figures."""
-        return replace(self, events=10_000, sessions=(100, 300), usual_sessions=200, sizes=(1024, 4096), partitions=(1, 4), short=True)
+        return replace(
+            self, events=10_000, sessions=(100, 300), usual_sessions=200, sizes=(1024, 4096), partitions=(1, 4), agent_rows=(100, 2000),
+            short=True,
+        )  # fmt: skip
 
     def events_of(self, event_bytes: int) -> int:
         """Of a pass, whole commands of ten."""

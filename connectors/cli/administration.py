@@ -45,6 +45,7 @@ class _KeyRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str
     created_at: str
     subject_id: str | None = None
+    agent_id: str | None = None
     not_before: str | None = None
     expires_at: str | None = None
     revoked_at: str | None = None
@@ -110,6 +111,7 @@ def keys_create(
     workspace: Annotated[str | None, typer.Option(help="ws_...; default: that of up.json.")] = None,
     kind: Annotated[str, typer.Option(help="Of who holds it: service, runner or person.")] = "service",
     subject: Annotated[str | None, typer.Option(help="subj_...: it sees nothing but what concerns this subject.")] = None,
+    agent: Annotated[str | None, typer.Option(help="agent_...: keys of one agent share its checkpoints. Default: its own.")] = None,
     expires_in_days: Annotated[float | None, typer.Option(min=0, help="Default: it does not expire.")] = None,
     broker: Broker = None,
     data_dir: DataDir = None,
@@ -121,7 +123,7 @@ def keys_create(
     settings = found.settings(broker=broker, data_dir=data_dir)
     workspace = workspace_of(workspace, settings)
     expires_at = None if expires_in_days is None else now_us() + int(expires_in_days * 86_400_000_000)
-    key, secret = KeyAdministration(settings).create(workspace, scope, kind=kind, subject_id=subject, expires_at=expires_at)
+    key, secret = KeyAdministration(settings).create(workspace, scope, kind=kind, subject_id=subject, agent_id=agent, expires_at=expires_at)
     if as_json:
         emit_json(_key_row(key, secret))
     else:
@@ -171,6 +173,7 @@ def _key_row(key: "ApiKey", secret: str | None = None) -> _KeyRow:
         state=key.state(now_us()).replace("_", " "),
         created_at=rfc3339(key.created_at) or "",
         subject_id=key.subject_id,
+        agent_id=key.agent_id,
         not_before=rfc3339(key.not_before),
         expires_at=rfc3339(key.expires_at),
         revoked_at=rfc3339(key.revoked_at),

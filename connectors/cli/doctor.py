@@ -59,6 +59,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
             ("projector", _projector),
             ("graph-projector", _graphs),
             ("custodian", _custodian),
+            ("agents", _agents),
         ):
             yield from _made(check, settings, examiner)
     yield from _disk(settings)
@@ -184,6 +185,15 @@ def _custodian(settings: Settings) -> Iterator[Finding]:
     if behind > _LAG_MANY:
         to_do = "leases lapse late; see its log; another `session-streams custodian` shares the partitions"
         yield _warning("custodian lag", f"{behind:,} events wait", to_do)
+
+
+def _agents(settings: Settings) -> Iterator[Finding]:
+    topic = Topics(settings.topic_prefix).agent_commands
+    yield from _owned("agents", settings, topic)
+    behind = sum(lag for lag in inspect.group_lag(settings, "agents", topic, settings.partitions).values() if lag is not None)
+    if behind > _LAG_MANY:
+        to_do = "saves are answered late; see its log; another `session-streams agents` shares the partitions"
+        yield _warning("agents lag", f"{behind:,} commands wait", to_do)
 
 
 def _owned(role: str, settings: Settings, topic: str, *, group: str | None = None) -> Iterator[Finding]:

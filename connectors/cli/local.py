@@ -60,6 +60,7 @@ class _Kept(Struct, frozen=True, kw_only=True):
     projector_port: int
     graph_port: int = 0
     custodian_port: int = 0
+    agents_port: int = 0
 
 
 class LocalInstallation:
@@ -96,6 +97,7 @@ class LocalInstallation:
             "projector": ["--port", str(kept.projector_port)],
             "graph-projector": ["--port", str(kept.graph_port)],
             "custodian": ["--port", str(kept.custodian_port)],
+            "agents": ["--port", str(kept.agents_port)],
             "gateway": ["--host", self._options.host, "--port", str(port)],
         }
         tap = self._tap_port() if self._options.taps else None
@@ -196,6 +198,7 @@ class LocalInstallation:
             projector_port=_kept_port(0 if before is None else before.projector_port),
             graph_port=_kept_port(0 if before is None else before.graph_port),
             custodian_port=_kept_port(0 if before is None else before.custodian_port),
+            agents_port=_kept_port(0 if before is None else before.agents_port),
         )
         if kept != before:
             found.write_private(path, msgspec.json.encode(kept))
@@ -233,8 +236,14 @@ class LocalInstallation:
 
     def _groups(self) -> list[GroupOwners]:
         names = Topics(self._settings.topic_prefix)
-        groups = (("authority", names.commands), ("projector", names.events), ("graph", names.events), ("custodian", names.events))
-        return [GroupOwners(self._settings, group, topic) for group, topic in groups]
+        topics = {
+            "authority": names.commands,
+            "projector": names.events,
+            "graph": names.events,
+            "custodian": names.events,
+            "agents": names.agent_commands,
+        }
+        return [GroupOwners(self._settings, group, topic) for group, topic in topics.items()]
 
     def _members(self) -> frozenset[str]:
         """Members of before: the broker lists them until their session runs out, and they are not the ones waited for."""

@@ -174,6 +174,22 @@ def custodian(
 
 
 @app.command()
+def agents(
+    broker: Broker = None,
+    data_dir: DataDir = None,
+    host: Host = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of the internal HTTP; 0 takes a free one.")] = 0,
+    log_file: LogFile = None,
+    crash_at: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Run one keeper of agents' checkpoints: it decides the saves of its share of the partitions, and answers the reads of them."""
+    from connectors.cli.roles import run_agents
+
+    with _role("agents", log_file) as stop:
+        run_agents(found.settings(broker=broker, data_dir=data_dir), host, port, stop, crash_at=crash_at)
+
+
+@app.command()
 def gateway(
     broker: Broker = None,
     data_dir: DataDir = None,

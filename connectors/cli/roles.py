@@ -1,4 +1,4 @@
-"""Composes the authority from settings; projector, graph, custodian and gateway compose themselves where their servers are.
+"""Composes the authority from settings; projector, graph, custodian, agents and gateway compose themselves where their servers are.
 
 A role runs until `stop` is set, or raises the StreamsError that ends it; whoever supervises starts it again.
 """
@@ -8,6 +8,7 @@ from contextlib import closing
 
 from connectors.collector import look_rarely
 from connectors.gateway.run import run_gateway
+from connectors.owner.agents import run_agents
 from connectors.owner.custodian import run_custodian
 from connectors.owner.graph_projector import run_graph
 from connectors.owner.projector import run_projector
@@ -20,7 +21,7 @@ from streams.loop.crash import KillAt
 from streams.loop.loop import Loop
 from streams.settings import Settings
 
-__all__ = ["run_authority", "run_custodian", "run_gateway", "run_graph", "run_projector"]
+__all__ = ["run_agents", "run_authority", "run_custodian", "run_gateway", "run_graph", "run_projector"]
 
 
 def run_authority(settings: Settings, stop: threading.Event, *, crash_at: str | None = None) -> None:

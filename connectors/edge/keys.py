@@ -1,4 +1,5 @@
-"""API keys: `sks_` and 32 random bytes in base64url. Only the SHA-256 is kept, as a row of `workspaces.config`.
+"""API keys: `sks_` and 32 random bytes in base64url. Only the SHA-256 is kept, as a row of `workspaces.config`. Clients that know
+keys by another name may present one as `titen_sk_` and the same bytes (page 06).
 
 Every gateway follows that topic and looks at not-before, expiry and revocation on every request. A key is found by the
 digest of what was presented, so no comparison runs over a secret; the digests themselves are compared in constant time.
@@ -26,7 +27,8 @@ from streams.settings import Settings
 
 _SUBJECT: Final = "workspace-config"
 _KIND: Final = "api_key"
-_SECRET: Final = re.compile(r"sks_[A-Za-z0-9_-]{43}")
+_SECRET: Final = re.compile(r"(?:sks|titen_sk)_([A-Za-z0-9_-]{43})")
+_AGENT: Final = re.compile(r"agent_[0-9a-f]{32}")
 _log = structlog.get_logger(__name__)
 
 
@@ -34,7 +36,8 @@ KeyState = Literal["valid", "not_yet_valid", "expired", "revoked"]
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
-    """A row. Times in microseconds since the epoch, UTC; the digest is 32 bytes."""
+    """A row. Times in microseconds since the epoch, UTC; the digest is 32 bytes. Keys of one `agent_id` share its checkpoints;
+    without one a key is an agent of its own."""
 
     workspace_id: str
     key_id: str
@@ -46,6 +49,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
     not_before: int | None = None
     expires_at: int | None = None
     revoked_at: int | None = None
+    agent_id: str | None = None
 
     def state(self, now: int) -> KeyState:
         if self.revoked_at is not None:
@@ -111,9 +115,10 @@ class KeyTable:
             raise Retriable("the keys have not been followed for too long", code="service.not_ready")
         if self._table.rows is not self._seen:
             self._index(self._table.rows)
-        digest = digest_of(secret)
+        presented = _SECRET.fullmatch(secret)
+        digest = digest_of(secret if presented is None else f"sks_{presented[1]}")
         found = self._by_digest.get(digest)
-        if _SECRET.fullmatch(secret) is None or found is None or not hmac.compare_digest(found[0].secret_digest, digest):
+        if presented is None or found is None or not hmac.compare_digest(found[0].secret_digest, digest):
             raise NotPermitted("unknown key", code="auth.invalid")
         key, principal = found
         state = key.state(now)
@@ -132,7 +137,7 @@ class KeyTable:
 
 
 def _principal(key: ApiKey) -> Principal:
-    return Principal(key.workspace_id, key.key_id, key.principal_kind, frozenset(key.scopes), key.subject_id)
+    return Principal(key.workspace_id, key.key_id, key.principal_kind, frozenset(key.scopes), key.subject_id, key.agent_id)
 
 
 def _readable(name: bytes, value: bytes) -> ApiKey | None:
@@ -163,6 +168,7 @@ class KeyAdministration:
         *,
         kind: str = "service",
         subject_id: str | None = None,
+        agent_id: str | None = None,
         not_before: int | None = None,
         expires_at: int | None = None,
     ) -> tuple[ApiKey, str]:
@@ -174,6 +180,9 @@ class KeyAdministration:
             raise Invalid(f"kind: one of {', '.join(KINDS)}")
         if not is_id(workspace_id, "ws") or not (subject_id is None or is_id(subject_id, "subj")):
             raise Invalid("workspace: ws_ and 32 hex digits; subject: subj_ and 32 hex digits")
+        if agent_id is not None and _AGENT.fullmatch(agent_id) is None:
+            # Names of people and their agents do not stand in the topic of keys.
+            raise Invalid("agent: agent_ and 32 hex digits")
         secret = new_secret()
         key = ApiKey(
             workspace_id=workspace_id,
@@ -185,6 +194,7 @@ class KeyAdministration:
             created_at=self._clock(),
             not_before=not_before,
             expires_at=expires_at,
+            agent_id=agent_id,
         )
         self._write(row_key(key), encode_row(key))
         return key, secret

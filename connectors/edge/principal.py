@@ -20,13 +20,20 @@ KINDS: Final = ("service", "runner", "person")
 
 
 class Principal(Struct, frozen=True, gc=False):
-    """`principal_id` is the `key_...` of the API key; `subject_id`, where given, is the only subject it may touch."""
+    """`principal_id` is the `key_...` of the API key; `subject_id`, where given, is the only subject it may touch; `agent`, where
+    given, is the agent that it shares with other keys."""
 
     workspace_id: str
     principal_id: str
     kind: str
     scopes: frozenset[str]
     subject_id: str | None = None
+    agent: str | None = None
+
+    @property
+    def agent_id(self) -> str:
+        """Whose checkpoints it saves and reads: `agent_` and 32 hex digits, of its own unless it shares one."""
+        return self.agent or f"agent_{self.principal_id.removeprefix('key_')}"
 
     def holds(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes or scope == ANY_SCOPE

@@ -10,7 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import structs
 
@@ -33,16 +33,26 @@ class Commands(Protocol):
     def send(self, value: bytes, session_id: str, on_done: Callable[[StreamsError | None], None] | None = None) -> None: ...
 
 
-class _Waiting(NamedTuple):
+class Answer(Protocol):
+    """An outcome, of whatever was asked."""
+
+    @property
+    def correlation(self) -> int: ...
+
+
+A = TypeVar("A", bound=Answer)
+
+
+class _Waiting(NamedTuple, Generic[A]):
     """`until` is of the monotonic clock: the loop's own stands still while it works."""
 
-    future: "asyncio.Future[Outcome]"
+    future: "asyncio.Future[A]"
     until: float
     command_id: str
 
 
-class Submitter:
-    """Belongs to one event loop. `settle_from_thread` and delivery errors may come from any thread."""
+class UnderWay(Generic[A]):
+    """What has been sent and not answered. Belongs to one event loop. `settle_from_thread` and delivery errors may come from any thread."""
 
     def __init__(
         self, commands: Commands, reply_to: str, *, timeout_s: float, commands_max: int = COMMANDS_MAX, bytes_max: int = BYTES_MAX
@@ -54,7 +64,7 @@ class Submitter:
         self._commands_max, self._bytes_max = commands_max, bytes_max
         self._loop = asyncio.get_running_loop()
         self._correlations = itertools.count(1)
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _Waiting[A]] = {}
         """In the order of sending, so that the first is the next to be given up."""
         self._looks: asyncio.TimerHandle | None = None
         self.on_through: Callable[[float], None] = lambda seconds: None
@@ -65,35 +75,31 @@ class Submitter:
     def under_way(self) -> int:
         return len(self._waiting)
 
-    async def submit(self, composed: Composed) -> Outcome:
-        """The outcome, rejections included.
+    def next_correlation(self) -> int:
+        return next(self._correlations)
 
-        Raises `Overloaded` (nothing was sent), `OutcomeUnknown` (it may have taken effect: send the same again under the
-        same key), and `Invalid` (request.too_large).
-        """
-        correlation = next(self._correlations)
-        command = structs.replace(composed.command, reply_to=self.reply_to, correlation=correlation)
-        value = encode_command(command, composed.bodies)
+    async def send(self, correlation: int, value: bytes, key: str, command_id: str) -> A:
+        """The outcome of the command `value`, in which the correlation stands; `key` names its partition. Raises as `Submitter`."""
         if len(value) > _LARGEST_RECORD:
             raise Invalid("the command is larger than 8 MiB of sealed content and its structure", code="request.too_large")
         if len(self._waiting) >= self._commands_max or self._bytes + len(value) > self._bytes_max:
             raise Overloaded("too many commands are under way")
-        future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._waiting[correlation] = _Waiting(future, time.monotonic() + self._timeout_s, command.command_id)
+        future: asyncio.Future[A] = self._loop.create_future()
+        self._waiting[correlation] = _Waiting(future, time.monotonic() + self._timeout_s, command_id)
         self._bytes += len(value)
         if self._looks is None:
             self._looks = self._loop.call_later(self._timeout_s, self._give_up)
         try:
-            self._commands.send(value, command.session_id, partial(self._delivered_from_thread, correlation))
+            self._commands.send(value, key, partial(self._delivered_from_thread, correlation))
             return await future
         finally:
             self._bytes -= len(value)
             del self._waiting[correlation]
 
-    def settle_from_thread(self, outcomes: Sequence[Outcome]) -> None:
+    def settle_from_thread(self, outcomes: Sequence[A]) -> None:
         self._enter(self._settle, outcomes, time.monotonic())
 
-    def _settle(self, outcomes: Sequence[Outcome], came: float) -> None:
+    def _settle(self, outcomes: Sequence[A], came: float) -> None:
         for outcome in outcomes:
             waiting = self._waiting.get(outcome.correlation)
             if waiting is not None and not waiting.future.done():
@@ -128,12 +134,29 @@ class Submitter:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
 
-class OutcomesHandedOn:
-    """Hands outcomes from the follower's thread to the submitter, once there is one: the follower is there before it."""
+class Submitter(UnderWay[Outcome]):
+    """Of what sessions are asked."""
+
+    async def submit(self, composed: Composed) -> Outcome:
+        """The outcome, rejections included.
+
+        Raises `Overloaded` (nothing was sent), `OutcomeUnknown` (it may have taken effect: send the same again under the
+        same key), and `Invalid` (request.too_large).
+        """
+        correlation = self.next_correlation()
+        command = structs.replace(composed.command, reply_to=self.reply_to, correlation=correlation)
+        return await self.send(correlation, encode_command(command, composed.bodies), command.session_id, command.command_id)
+
+
+class HandedOn(Generic[A]):
+    """Hands outcomes from the follower's thread to who waits for them, once there is one: the follower is there before it."""
 
     def __init__(self) -> None:
-        self.submitter: Submitter | None = None
+        self.submitter: UnderWay[A] | None = None
 
-    def __call__(self, outcomes: Sequence[Outcome]) -> None:
+    def __call__(self, outcomes: Sequence[A]) -> None:
         if self.submitter is not None:
             self.submitter.settle_from_thread(outcomes)
+
+
+OutcomesHandedOn = HandedOn[Outcome]

@@ -35,6 +35,7 @@ from connectors.gateway import (
     support,
     turns,
 )
+from connectors.gateway.agents import router as agents
 from connectors.gateway.answers import Answer
 from connectors.gateway.asgi import DOOR, Receive, Scope, Send
 from connectors.gateway.bodies import NoQuery
@@ -61,7 +62,7 @@ ROUTES: Final = (
     *forks.ROUTES,
     *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
 )  # fmt: skip
-DOCUMENT: Final = msgspec.json.encode(document(ROUTES, running_release()))
+DOCUMENT: Final = msgspec.json.encode(document(ROUTES, agents.ROUTES, running_release()))
 
 
 def _document_route(name: str, text: bytes) -> Route:
@@ -76,6 +77,7 @@ class GatewayApplication:
     def __init__(self, opened: Callable[[], AbstractAsyncContextManager[Gateway]]) -> None:
         self._opened = opened
         self._router: Router | None = None
+        self._agents: agents.AgentRouter | None = None
         self._hot: dict[str, Endpoint] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,6 +91,11 @@ class GatewayApplication:
                 await endpoint.serve(scope, receive, send, {"session_id": path[_ID]})
                 return
         assert self._router is not None, "requests come after start-up"
+        assert self._agents is not None
+        segments = agents.segments_of(scope)
+        if agents.is_ours(segments):
+            await self._agents(scope, receive, send, segments)
+            return
         await self._router(scope, receive, send)
 
     def _assemble(self, gateway: Gateway) -> None:
@@ -97,6 +104,7 @@ class GatewayApplication:
         for route in (*ROUTES, _document_route("openapi", DOCUMENT), _document_route("asyncapi", topics)):
             by_path.setdefault(route.path, {})[route.method] = Endpoint(gateway, route)
         self._hot = by_path[_HOT]
+        self._agents = agents.AgentRouter(gateway)
         self._router = Router(
             [StarletteRoute(path, Methods(endpoints)) for path, endpoints in by_path.items()], redirect_slashes=False, default=NoRoute()
         )

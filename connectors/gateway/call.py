@@ -132,13 +132,13 @@ class Call:
             raise Invalid("Content-Encoding: none is supported", code="request.unsupported_media_type")
         return given.strip().lower()
 
-    async def read_body(self) -> bytes:
-        """The whole body.
+    async def read_body(self, bytes_max: int | None = None) -> bytes:
+        """The whole body, of at most `bytes_max` where that is less than what the gateway takes.
 
         Raises `Invalid`: request.too_large as soon as it is known, request.timeout after a silence or where it goes on too
         long; and `Overloaded`.
         """
-        limit = self._limits.body_bytes_max
+        limit = min(self._limits.body_bytes_max, bytes_max or self._limits.body_bytes_max)
         self._require_announced(limit)
         chunks: list[bytes] = []
         size = 0

@@ -81,7 +81,7 @@ class Endpoint:
         except Disconnected:
             raise
         except Exception as error:
-            _log.error("request_crashed", route=self.route.name, error=type(error).__name__, where=_where(error), **_named(call))
+            _log.error("request_crashed", route=self.route.name, error=type(error).__name__, where=where(error), **_named(call))
             return answer_to(StreamsError("unforeseen"))
 
     async def _handled(self, call: Call) -> Sendable:
@@ -106,7 +106,7 @@ def _named(call: Call) -> dict[str, str]:
     return call.path if misfit_of_path(call.path) is None else {}
 
 
-def _where(error: BaseException) -> list[str]:
+def where(error: BaseException) -> list[str]:
     """Files and lines, innermost last; no message and no value, since those may be content."""
     return [f"{frame.filename.rsplit('/', 2)[-1]}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)][-6:]
 

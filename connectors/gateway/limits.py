@@ -23,6 +23,8 @@ class GatewayLimits:
     events_max: int = EVENTS_MAX
     """Of one append."""
     json_depth_max: int = JSON_DEPTH_MAX
+    mcp_origin: str = ""
+    """Where browsers find this gateway, if not where their requests say: pages of this origin may speak MCP."""
     header_bytes_max: int = 32 * 1024
     header_timeout_s: float = 10.0
     """From a connection, or the first byte of a further request, to the end of its headers."""

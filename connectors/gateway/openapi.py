@@ -12,6 +12,8 @@ from msgspec import structs
 from connectors.edge import fields as f
 from connectors.edge.principal import ANY_SCOPE
 from connectors.gateway import problems
+from connectors.gateway.agents import describing
+from connectors.gateway.agents.route import AgentRoute
 from connectors.gateway.answers import JSON, PositionText
 from connectors.gateway.route import Route
 
@@ -38,9 +40,9 @@ _ANSWER_HEADERS: Final = {
 }
 
 
-def document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
+def document(routes: tuple[Route, ...], agent_routes: tuple[AgentRoute, ...], version: str) -> dict[str, Any]:
     """The whole document, ready to be encoded."""
-    kinds = {kind for route in routes for kind in (route.body, route.answer) if kind is not None}
+    kinds = {kind for route in routes for kind in (route.body, route.answer) if kind is not None} | describing.kinds()
     ordered = sorted([*kinds, problems.Problem, *f.ATTRIBUTES_BODY.values()], key=lambda kind: str(kind.__name__))
     _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
     components["Position"] = msgspec.json.schema(PositionText)
@@ -50,6 +52,7 @@ def document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    paths.update(describing.paths(agent_routes))
     return {
         "openapi": "3.1.0",
         "info": {"title": "Session Streams", "version": version, "summary": "A durable session log for AI agents on Apache Kafka"},
@@ -57,7 +60,7 @@ def document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "sks_ and 43 characters"}},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "sks_ or titen_sk_, and 43 characters"}},
         },
     }
 

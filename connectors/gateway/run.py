@@ -8,6 +8,7 @@ from contextlib import ExitStack, asynccontextmanager
 import structlog
 
 from connectors.collector import look_rarely
+from connectors.edge.agent_asking import asking_agents
 from connectors.edge.asking import asking
 from connectors.edge.keys import KeyTable
 from connectors.edge.policies import PolicyTable
@@ -15,6 +16,7 @@ from connectors.gateway.app import GatewayApplication
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
+from connectors.owner.agent_owners import AgentOwners
 from connectors.owner.graph_owners import GraphOwners
 from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
@@ -69,18 +71,23 @@ def run_gateway(
         stack.callback(keys.close)
         policies, support = PolicyTable(keys, settings), Support(settings)
         edge = stack.enter_context(asking(settings, _ROLE))
+        agents = stack.enter_context(asking_agents(settings, _ROLE, edge.keyring, edge.sealer))
         token = internal_token(settings.data_dir)
         running = _Running()
 
         def missing() -> list[str]:
             return [
                 *([] if keys.fresh else ["API keys and policies are not followed up to date"]),
-                *([] if edge.outcomes.alive else ["outcomes are not followed"]),
+                *([] if edge.outcomes.alive and agents.outcomes.alive else ["outcomes are not followed"]),
             ]
 
         @asynccontextmanager
         async def opened() -> AsyncIterator[Gateway]:
-            owners, graph_owners = ProjectorOwners(settings, token), GraphOwners(settings, token)
+            owners, graph_owners, agent_owners = (
+                ProjectorOwners(settings, token),
+                GraphOwners(settings, token),
+                AgentOwners(settings, token),
+            )
             gateway = Gateway(
                 settings=settings,
                 limits=limits,
@@ -93,6 +100,7 @@ def run_gateway(
                 snapshots=Snapshots(open_blob_store(settings), edge.keyring, grace_s=settings.orphan_grace_s),
                 owners=owners,
                 graph_owners=graph_owners,
+                agents=agents.service(agent_owners, commands_max=limits.commands_max, bytes_max=limits.commands_bytes_max),
                 dead_letters=edge.commands,
                 partition_of=edge.commands.partition_of,
                 missing=missing,
@@ -103,6 +111,7 @@ def run_gateway(
             finally:
                 owners.close()
                 graph_owners.close()
+                agent_owners.close()
                 gateway.pool.shutdown(wait=False, cancel_futures=True)
 
         server = WebServer(GatewayApplication(opened), host, port, name=_ROLE, http=bounded_protocol(limits))
@@ -112,7 +121,7 @@ def run_gateway(
             on_listening(server.port)
         _log.info("gateway_started", host=server.host, port=server.port)
         try:
-            _watch(server, stop, lambda: keys.failed or edge.outcomes.failed)
+            _watch(server, stop, lambda: keys.failed or edge.outcomes.failed or agents.outcomes.failed)
         finally:
             running.end_streams()
             server.stop()

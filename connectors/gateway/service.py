@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, Protocol, TypeVar
 
+from connectors.edge.agents import AgentCheckpoints
 from connectors.edge.compose import CommandComposer, Composed, Incoming, Naming, NewEvent, SessionFacts, facts_of_row
 from connectors.edge.dead_letters import DeadLetters
 from connectors.edge.keys import KeyTable
@@ -152,6 +153,7 @@ class Gateway:
     snapshots: Snapshots
     owners: Owners
     graph_owners: GraphOwners
+    agents: AgentCheckpoints
     dead_letters: DeadLetters
     partition_of: Callable[[str], int]
     missing: Callable[[], list[str]] = list
@@ -166,6 +168,10 @@ class Gateway:
         self.rate = RateLimit(limits.requests_per_s, limits.requests_burst)
         self.changes = Admission(limits.commands_max, "changes", patience_s=limits.patience_s)
         self.reads = Budget(limits.reads_max, "reads")
+        # Of their own, so that neither sessions nor agents wait for what only the other's authority keeps waiting.
+        self.agent_changes = Admission(limits.commands_max, "changes of agent checkpoints", patience_s=limits.patience_s)
+        self.agent_changes.lateness = self.changes.lateness
+        self.agent_reads = Budget(limits.reads_max, "reads of agent checkpoints")
         self.followers = Budget(limits.followers_max, "event streams")
         self.graphs = Budget(limits.graphs_max, "graphs")
         self.exports = Budget(limits.exports_max, "exports")
@@ -177,8 +183,8 @@ class Gateway:
         self.bodies = Budget(limits.bodies_bytes_max, "bytes of requests")
         self.opened = Budget(limits.opened_total_bytes_max, "bytes of large answers")
         self.budgets = (
-            self.changes, self.reads, self.followers, self.graphs, self.exports, self.claims, self.transfers, self.conversations,
-            self.bodies, self.opened,
+            self.changes, self.reads, self.agent_changes, self.agent_reads, self.followers, self.graphs, self.exports, self.claims,
+            self.transfers, self.conversations, self.bodies, self.opened,
         )  # fmt: skip
         self.pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="gateway")
         self.texts = LargeTexts(self.snapshots.blobs)

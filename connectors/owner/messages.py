@@ -11,6 +11,9 @@
     claimed      ClaimedQuestion     -> RunRow, any number of them
     applied      AppliedQuestion     -> nil
     graph        GraphQuestion       -> GraphPage         (of the owners of graphs, which answer this and `applied`)
+    agent_scope  AgentScopeQuestion  -> bytes or nil      (these three of the owners of agents' checkpoints: values of their topic)
+    agent_id     AgentIdQuestion     -> bytes or nil
+    agent_history AgentHistoryQuestion -> bytes, any number of them, or nil
 
 A refusal is a `Refusal` under the status that `STATUSES` has for its class.
 """
@@ -146,6 +149,27 @@ class GraphQuestion(Struct, frozen=True):
     position: str | None
     wait_s: float
     subject_id: str | None = None
+
+
+class AgentScopeQuestion(Struct, frozen=True):
+    scope_key: str
+    wait_s: float
+
+
+class AgentIdQuestion(Struct, frozen=True):
+    workspace_id: str
+    checkpoint_id: str
+    wait_s: float
+
+
+class AgentHistoryQuestion(Struct, frozen=True):
+    """At most `limit` versions below `before`."""
+
+    workspace_id: str
+    checkpoint_id: str
+    limit: int
+    before: int | None
+    wait_s: float
 
 
 class Refusal(Struct, frozen=True):

@@ -29,14 +29,18 @@ _SWITCH_INTERVAL_S: Final = 0.001
 class Serving:
     """One a process. `listening` serves for as long as the body under it runs."""
 
-    def __init__(self, settings: Settings, role: str, stop: threading.Event) -> None:
-        """`stop` is set where the server ends by itself. Raises `Misconfigured`, `BrokerUnavailable`."""
+    def __init__(
+        self, settings: Settings, role: str, stop: threading.Event, *, topic: str | None = None, lease_s: float | None = None
+    ) -> None:
+        """`stop` is set where the server ends by itself. `topic`: what fills the tables, where it is not the events; `lease_s`: where
+        it is not the installation's. Raises `Misconfigured`, `BrokerUnavailable`."""
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         verify(settings)
         self._role, self._stop = role, stop
         ends = EndOffsets(settings, role)
-        self.tables = Tables(settings.lease_s)
-        self.keeper = LeaseKeeper(self.tables, ends, Topics(settings.topic_prefix).events, lease_s=settings.lease_s)
+        lease_s = settings.lease_s if lease_s is None else lease_s
+        self.tables = Tables(lease_s)
+        self.keeper = LeaseKeeper(self.tables, ends, topic or Topics(settings.topic_prefix).events, lease_s=lease_s)
         self.freshness = Freshness(settings, self.tables, ends)
         self.token = internal_token(settings.data_dir)
 

@@ -12,13 +12,10 @@ For each command, in the partition's order:
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-import structlog
-
 from streams.authority import repeats
 from streams.authority.encoding import Entry
 from streams.authority.items import HotSessions, SessionItems, state_key
-from streams.custody.dead_letters import Address, Letter, dead_letter
-from streams.custody.sealing import Sealer, content_expiry_day
+from streams.custody.sealing import Sealer
 from streams.errors import RecordUnreadable
 from streams.log.checkpoints import encode_public_checkpoint, public_checkpoint
 from streams.log.client import MAX_RECORD_BYTES
@@ -31,12 +28,12 @@ from streams.log.record import (
     encode_addressed,
     encode_attributes,
     encode_command,
-    encode_dead_letter,
     encode_draft,
     encode_event,
 )
-from streams.log.topics import DEAD_LETTER_DAYS, Topics
+from streams.log.topics import Topics
 from streams.loop.handler import Get
+from streams.loop.setting_aside import NO_SESSION, set_aside
 from streams.loop.step import Step
 from streams.session import chain
 from streams.session.commands import Command
@@ -48,12 +45,8 @@ from streams.session.outcomes import ACCEPTED, REJECTED, Outcome, Rejected
 from streams.settings import Settings
 from streams.store.table import Put
 
-_log = structlog.get_logger(__name__)
-
 MAX_COMMAND_BYTES: Final = MAX_RECORD_BYTES - 64 * 1024
 """A larger one could become an event that its topic does not take: the suffix is added, and the hash."""
-NO_SESSION: Final = b"none"
-"""The key of a dead letter that names no session."""
 _AT_ONCE: Final = 32
 """Commands read before the first of them is decided: one look for repeats serves them all, and all are still in the processor's
 cache when their turn comes."""
@@ -173,20 +166,9 @@ class SessionAuthority:
             step.produce(self._checkpoints, step.partition, told.checkpoint_id.encode(), encode_public_checkpoint(told))
 
     def _set_aside(self, step: Step, record: Record, error: RecordUnreadable) -> None:
-        reason, _, detail = error.detail.partition(": ")
-        _log.error("dead_letter", topic=record.topic, partition=record.partition, offset=record.offset, reason=reason)
-        day = content_expiry_day(step.now, DEAD_LETTER_DAYS)
-        letter = dead_letter(
-            self._sealer,
-            Address(day, record.topic, record.partition, record.offset),
-            Letter(key=record.key, value=record.value),
-            reason=reason,
-            detail=detail,
-            recorded_at=step.now,
-        )
         # A key that is no session's may be anything, of any size: it stands in the sealed letter only.
         key = record.key if record.key is not None and is_id(record.key.decode("ascii", "replace"), "sess") else NO_SESSION
-        step.produce(self._deadletter, step.partition, key, encode_dead_letter(letter))
+        set_aside(step, record, error, self._sealer, self._deadletter, key)
 
 
 class _Read(NamedTuple):

@@ -249,9 +249,9 @@ class Sealer:
     def _asked(self, absent: list[SecretRef]) -> dict[SecretRef, bytes]:
         return self._keyring.secrets(absent, create=False)
 
-    def secrets(self, refs: Iterable[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
-        """As `Keyring.secrets`, through the cache."""
-        return self._cache.get_many(refs, lambda absent: self._keyring.secrets(absent, create=create))
+    def secrets(self, refs: Iterable[SecretRef], *, create: bool, ask: bool = True) -> dict[SecretRef, bytes]:
+        """As `Keyring.secrets`, through the cache; with `ask` false `NotAtHand` instead of blocking."""
+        return self._cache.get_many(refs, (lambda absent: self._keyring.secrets(absent, create=create)) if ask else _not_at_hand)
 
     def destroyed(self, refs: Collection[SecretRef]) -> frozenset[SecretRef]:
         """As `Keyring.destroyed`, never from a cache."""

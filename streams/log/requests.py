@@ -7,7 +7,7 @@ outcome that was meant for its predecessor.
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -24,6 +24,8 @@ from streams.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
+Answer = TypeVar("Answer")
+
 OnDone = Callable[[StreamsError | None], None]
 """Called with None once the record is stored, or with what went wrong; `CommandLog.send` may leave it uncalled."""
 _LOOK_S: Final = 0.02
@@ -38,13 +40,15 @@ def new_reply_to(instance: str) -> str:
 class CommandLog:
     """Sends commands (and the edge's own dead letters). A thread serves deliveries; every method is thread-safe."""
 
-    def __init__(self, settings: Settings, role: str) -> None:
+    def __init__(self, settings: Settings, role: str, topic: str | None = None) -> None:
+        """`topic`: where the commands go, if not to the sessions."""
         topics = Topics(settings.topic_prefix)
-        self._commands, self._deadletter = topics.commands, topics.deadletter
+        self._commands, self._deadletter = topic or topics.commands, topics.deadletter
         self._partitions = settings.partitions
         # A command that was not delivered in time has been given up on; it must not arrive later as if fresh.
         timeout_ms = int(settings.request_timeout_s * 1000)
-        self._producer = producer(settings, f"{role}.commands", {"message.timeout.ms": timeout_ms, "queue.buffering.max.messages": 100_000})
+        client = f"{role}.commands" if topic is None else f"{role}.{topic}"
+        self._producer = producer(settings, client, {"message.timeout.ms": timeout_ms, "queue.buffering.max.messages": 100_000})
         self._sampling = self._troubled = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="command-deliveries", daemon=True)
@@ -107,16 +111,27 @@ class CommandLog:
             self._producer.poll(0)
 
 
-class OutcomeFollower:
-    """Follows all partitions of the outcome topic from where they end now, and hands on what `reply_to` asked for."""
+class AnswerFollower(Generic[Answer]):
+    """Follows all partitions of a topic of outcomes from where they end now, and hands on what `reply_to` asked for."""
 
-    def __init__(self, settings: Settings, role: str, reply_to: str, on_batch: Callable[[Sequence[Outcome]], None]) -> None:
-        """`on_batch` is called from the follower's thread, once for each batch drained. Raises `BrokerUnavailable`."""
-        topic = Topics(settings.topic_prefix).outcomes
+    def __init__(
+        self,
+        settings: Settings,
+        client: str,
+        topic: str,
+        decode: Callable[[bytes], Sequence[Answer]],
+        reply_to: str,
+        on_batch: Callable[[Sequence[Answer]], None],
+    ) -> None:
+        """`decode` raises `RecordUnreadable`. `on_batch` is called from the follower's thread, once for each batch drained.
+
+        Raises `BrokerUnavailable`.
+        """
         places = [(topic, partition) for partition in range(settings.partitions)]
         # Everything asked from now on is decided after these ends.
         starts = end_offsets(settings, places, committed=False)
-        self._reader = PartitionReader(settings, f"{role}.outcomes", starts)
+        self._reader = PartitionReader(settings, client, starts)
+        self._decoded = decode
         self._reply_to = reply_to
         self._key = reply_to.encode()
         self._on_batch = on_batch
@@ -145,17 +160,26 @@ class OutcomeFollower:
                     self.failed = error
                     _log.error("outcomes_failed", reason=error.detail)
                     return
-                mine: list[Outcome] = []
+                mine: list[Answer] = []
                 for record in records:
                     if record.key == self._key and record.value is not None:
                         mine.extend(self._decode(record.value, record.partition, record.offset))
                 if mine:
                     self._on_batch(mine)
 
-    def _decode(self, value: bytes, partition: int, offset: int) -> tuple[Outcome, ...]:
+    def _decode(self, value: bytes, partition: int, offset: int) -> Sequence[Answer]:
         try:
-            return decode_outcomes(value)[1]
+            return self._decoded(value)
         except RecordUnreadable as error:
             # Whoever waits for it asks again under the same key and gets the recorded outcome.
             _log.error("outcome_unreadable", partition=partition, offset=offset, reason=error.detail)
             return ()
+
+
+class OutcomeFollower(AnswerFollower[Outcome]):
+    """Of what sessions are asked."""
+
+    def __init__(self, settings: Settings, role: str, reply_to: str, on_batch: Callable[[Sequence[Outcome]], None]) -> None:
+        """As `AnswerFollower`."""
+        topic = Topics(settings.topic_prefix).outcomes
+        super().__init__(settings, f"{role}.outcomes", topic, lambda value: decode_outcomes(value)[1], reply_to, on_batch)

@@ -36,6 +36,9 @@ class Topics:
         self.graph = f"{prefix}sessions.graph"
         self.deadletter = f"{prefix}sessions.deadletter"
         self.config = f"{prefix}workspaces.config"
+        self.agent_commands = f"{prefix}agents.commands"
+        self.agent_outcomes = f"{prefix}agents.outcomes"
+        self.agent_checkpoints = f"{prefix}agents.checkpoints"
 
 
 class TopicSpec(Struct, frozen=True):
@@ -99,6 +102,21 @@ def declared(settings: Settings) -> tuple[TopicSpec, ...]:
             "Time to find out what a producer did; room for the largest record and its seal.",
         ),
         TopicSpec(topics.config, "workspace id/kind/id", False, compacted, "Every gateway reads it whole."),
+        TopicSpec(
+            topics.agent_commands,
+            "workspace/subject/agent/kind",
+            True,
+            deleted_after(1),
+            "Nobody waits for a day, and what was asked longer ago than a request may take has no effect.",
+        ),
+        TopicSpec(topics.agent_outcomes, "asking process with its epoch", True, deleted_after(1), "Nobody waits for a day."),
+        TopicSpec(
+            topics.agent_checkpoints,
+            "workspace/subject/agent/kind[#version]",
+            True,
+            compacted,
+            "What agents keep, sealed: the last version of each, and those before it until they expire. Its authority's changelog.",
+        ),
     )
 
 

@@ -187,6 +187,7 @@ class Loop:
             self._producer.send_offsets(consumed, self._consumer.metadata())
             self._crash.reached(CrashPoint.AFTER_SEND_OFFSETS)
             # 3. Commit.
+            self._observer.committing(steps)
             self._producer.commit()
             self._crash.reached(CrashPoint.AFTER_COMMIT)
         except TransactionAborted as aborted:

@@ -16,6 +16,9 @@ class Observer(Protocol):
     def restored(self, partition: int, store: Store) -> None:
         """The store has everything that its changelog had; reading of the input begins."""
 
+    def committing(self, steps: Collection[Step]) -> None:
+        """What they change is about to be committed, and comes into the stores after that: `written`, or not at all."""
+
     def written(self, step: Step) -> None:
         """The step is in the store. It has no records where only time has passed."""
 
@@ -33,6 +36,9 @@ class NoObserver:
         """Goes on."""
 
     def restored(self, partition: int, store: Store) -> None:
+        """Goes on."""
+
+    def committing(self, steps: Collection[Step]) -> None:
         """Goes on."""
 
     def written(self, step: Step) -> None:

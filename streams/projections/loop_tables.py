@@ -41,6 +41,9 @@ class LoopTables:
             self._coming.discard(partition)
         self._keeper.ask_now()
 
+    def committing(self, steps: Collection[Step]) -> None:
+        """Reads of these tables may see what was before, until the store has what comes."""
+
     def written(self, step: Step) -> None:
         table = self._tables.owned.get(step.partition)
         if table is None or not step.records:

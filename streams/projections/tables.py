@@ -4,13 +4,25 @@ The projector's thread opens, fills and gives up tables; readers read in `readin
 since the process may have been stopped in between.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from streams.clock import boottime_s
 from streams.errors import NotOwner, ProjectionBehind, StoreUnusable
 from streams.projections.lease import Lease
 from streams.store.table import Table
+
+
+class Committing(NamedTuple):
+    """Rows whose values are not known until the table has reached `position`: what the store has may be superseded, and what
+    comes may never be."""
+
+    keys: Collection[bytes]
+    position: int
+
+
+NOTHING: Final = Committing((), 0)
 
 
 class OwnedTable:
@@ -30,6 +42,8 @@ class OwnedTable:
         """Whether a record was set aside, ever: few tables have any, and readers of the others need not look."""
         self.damaged = False
         """Set by whoever met a row that RocksDB cannot read: the table is to be rebuilt."""
+        self.committing = NOTHING
+        """What a transaction changes that may be committed already and is not in the store yet."""
 
     def reached(self, position: int) -> None:
         self.position = position

@@ -138,9 +138,10 @@ class Freshness:
 
     async def _all_reached(self, ends: Mapping[Place, int], deadline_s: float) -> None:
         for (_, partition), end in ends.items():
-            await self._reached(partition, end, deadline_s)
+            await self.reached(partition, end, deadline_s)
 
-    async def _reached(self, partition: int, end: int, deadline_s: float) -> None:
+    async def reached(self, partition: int, end: int, deadline_s: float) -> None:
+        """Waits until every record of the table's input below offset `end` is in the table. Raises as `applied`."""
         table = self._tables.serving(partition)
         if table.position >= end:
             return

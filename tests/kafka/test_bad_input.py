@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from connectors.cli.kafka import LocalKafka
-from connectors.cli.roles import run_authority, run_custodian, run_gateway, run_graph, run_projector
+from connectors.cli.roles import run_agents, run_authority, run_custodian, run_gateway, run_graph, run_projector
 from connectors.sources.ingest import IngestReport, run_ingest
 from connectors.sources.rest import RestTransport
 from connectors.sources.samples import FOLDER as SAMPLES
@@ -48,7 +48,8 @@ NOBODY = "127.0.0.1:1"
 """Where no broker is."""
 COMMANDS = {
     "authority": ["authority"], "gateway": ["gateway", "--port", "0"], "projector": ["projector"],
-    "graph-projector": ["graph-projector"], "custodian": ["custodian"], "topics apply": ["topics", "apply"], "keys list": ["keys", "list"],
+    "graph-projector": ["graph-projector"], "custodian": ["custodian"],
+    "agents": ["agents"], "topics apply": ["topics", "apply"], "keys list": ["keys", "list"],
 }  # fmt: skip
 
 
@@ -372,6 +373,7 @@ ROLES: dict[str, Callable[[Settings, threading.Event], None]] = {
     "projector": lambda settings, stop: run_projector(settings, "127.0.0.1", 0, stop),
     "graph-projector": lambda settings, stop: run_graph(settings, "127.0.0.1", 0, stop),
     "custodian": lambda settings, stop: run_custodian(settings, "127.0.0.1", 0, stop),
+    "agents": lambda settings, stop: run_agents(settings, "127.0.0.1", 0, stop),
     "gateway": lambda settings, stop: run_gateway(settings, "127.0.0.1", 0, stop),
 }
 

@@ -20,6 +20,10 @@ RATIOS = {
     "claim_named_c16_p99_ms": {"ratio_to_R", "ratio_to_append", "ratio_to_p50"},
     "checkpoint_create_c1_p50_ms": {"ratio_to_R"},
     "checkpoint_list_at_many_p50_ms": {"ratio_to_few"},
+    "agent_save_c1_p50_ms": {"ratio_to_R"},
+    "agent_save_c256_p99_ms": {"ratio_to_R", "ratio_to_p50"},
+    "agent_get_c16_p50_ms": {"ratio_to_R"},
+    "agent_get_c64_p99_ms": {"ratio_to_R", "ratio_to_p50"},
     "snapshot_up_mb_per_s": {"ratio_to_copy"},
     "snapshot_down_mb_per_s": {"ratio_to_copy"},
     "claim_of_many_events_p50_ms": {"ratio_to_few"},
@@ -43,6 +47,8 @@ PLAIN = {
     "checkpoint_create_c16_p50_ms",
     "checkpoint_list_at_few_p50_ms",
     "checkpoint_read_p50_ms",
+    "agent_save_c16_requests_per_s",
+    "agent_get_c256_requests_per_s",
     "snapshot_seal_and_copy_mb_per_s",
     "claim_of_few_events_p50_ms",
 }
@@ -87,6 +93,8 @@ def test_every_curve_of_growth_is_drawn_and_the_long_run_counts_right(tmp_path: 
     assert {f"{name}_events_per_s" for name in GROWTH} <= set(found)
     assert found["sessions_300_events_per_s"]["ratio_to_first"] > 0
     assert found["sizes_4096_events_per_s"]["event_bytes"] == 4096
+    assert found["agent_get_at_2000_c16_p50_ms"]["ratio_to_first"] > 0
+    assert found["agent_save_at_2000_c1_requests_per_s"]["value"] > 0
     assert found["long_events_per_s"]["value"] > 0
     assert found["long_rss_mb"]["ratio_to_first_quarter"] > 0
     assert (tmp_path / "growth-long.svg").read_text().startswith("<?xml")

@@ -20,6 +20,7 @@ from schemathesis.core.parameters import ParameterLocation
 from schemathesis.specs.openapi import checks
 
 from connectors.edge.fields import PATH_PARAMETERS
+from connectors.gateway.agents.router import ROUTES as AGENT_ROUTES
 from connectors.gateway.answers import NDJSON
 from connectors.gateway.app import DOCUMENT
 from connectors.gateway.snapshots import OCTETS
@@ -39,6 +40,7 @@ DIGEST = "sha256:" + "0" * 64
 REPORT, POSITION, SEQUENCE = "Session-Streams-Report", "Session-Streams-Position", "Session-Streams-Expected-Sequence"
 KEY = "Idempotency-Key"
 LONGEST_WAIT_MS = 30_000
+AGENTS = {route.path.replace(":id", "{checkpoint_id}") for route in AGENT_ROUTES}
 FORMS = {
     KEY: re.compile("[ -~]{1,255}"),
     REPORT: re.compile("run_[0-9a-f]{32};[1-9][0-9]{0,17};task_[0-9a-f]{32}(;[0-9]{1,18})?"),
@@ -48,10 +50,11 @@ FORMS = {
 
 
 class Target:
-    """What an operation's parameters name: things of a session of their own, made anew once one of them was changed."""
+    """What an operation's parameters name: things of a session of their own, or an agent's checkpoint, made anew once one of them was
+    changed."""
 
-    def __init__(self, client: httpx.Client, wanted: set[str]) -> None:
-        self._client, self._wanted = client, wanted
+    def __init__(self, client: httpx.Client, wanted: set[str], *, agents: bool) -> None:
+        self._client, self._wanted, self._agents = client, wanted, agents
         self._names: dict[str, str] = {}
 
     def names(self) -> dict[str, str]:
@@ -62,6 +65,10 @@ class Target:
         self._names = {}
 
     def _made(self) -> dict[str, str]:
+        if self._agents:
+            body = {"subject_id": "openapi", "kind": "cursor", "state": 1, "ttl_seconds": 3600}
+            saved = self._client.post("/v1/checkpoints", json=body).json()["data"]
+            return {"checkpoint_id": saved["checkpoint_id"], "agent_id": saved["agent_id"]}
         wanted, session = self._wanted, post(self._client, "/v1/sessions", status=201)
         names = {"session_id": session["session_id"], POSITION: session["position"]}
 
@@ -114,7 +121,8 @@ class Site:
     def target(self, case: Case) -> Target:
         label = case.operation.label
         if label not in self._targets:
-            self._targets[label] = Target(self._client, {each.name for each in case.operation.iter_parameters()})
+            agents = case.operation.path in AGENTS
+            self._targets[label] = Target(self._client, {each.name for each in case.operation.iter_parameters()}, agents=agents)
         return self._targets[label]
 
     def fill_in(self, case: Case) -> None:
@@ -128,6 +136,9 @@ class Site:
                 case.path_parameters[name] = names[name]
         if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int) and 0 <= case.body["wait_ms"] <= LONGEST_WAIT_MS:
             case.body["wait_ms"] %= 50
+        if isinstance(case.body, dict) and isinstance(case.body.get("agent_id"), str) and "agent_id" in names and next(self._count) % 2:
+            # A checkpoint of anybody else is not there.
+            case.body["agent_id"] = names["agent_id"]
         required = {each.name for each in case.operation.iter_parameters() if each.is_required}
         for name, form in FORMS.items():
             given, may_be_bad = case.headers.get(name), header_may_be_bad(case, name)
@@ -166,7 +177,7 @@ def as_text(_: SerializationContext, value: object) -> bytes:
 
 @pytest.fixture(scope="module")
 def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with installation(broker.bootstrap, tmp_path_factory.mktemp("openapi"), graph=True) as roles:
+    with installation(broker.bootstrap, tmp_path_factory.mktemp("openapi"), graph=True, agents=True) as roles:
         made = Site(roles)
         assert made.http.get(f"{roles.url}/openapi.json", timeout=20).content == DOCUMENT
         yield made
@@ -185,7 +196,7 @@ def test_every_answer_is_one_that_the_document_tells_of(case: Case, site: Site) 
     refusal_is_due = [checks.negative_data_rejection] if is_meant_to_be_bad(case) else []
     site.fill_in(case)
     response = case.call(base_url=site.url, session=site.http, timeout=20)
-    if response.status_code < 300 and case.method == "POST":
+    if response.status_code < 300 and case.method in ("POST", "DELETE"):
         site.target(case).changed()
     assert response.status_code != 500
     case.validate_response(

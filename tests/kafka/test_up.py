@@ -136,7 +136,7 @@ def test_up_is_ready_when_it_says_so_and_leaves_nothing_running(start_up: Callab
     assert again.process.wait(60) == 0
 
 
-@pytest.mark.parametrize("role", ["authority", "projector", "graph-projector", "custodian", "gateway"])
+@pytest.mark.parametrize("role", ["authority", "projector", "graph-projector", "custodian", "agents", "gateway"])
 def test_a_role_that_is_killed_is_started_again_and_serves(start_up: Callable[..., RunningUp], broker: Broker, role: str) -> None:
     """On the shared broker, to start the roles only."""
     running = start_up("--broker", broker.bootstrap, topic_prefix=f"up.{os.getpid()}.{role}.")

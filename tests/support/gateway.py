@@ -2,7 +2,7 @@
 
 Faults are values that a test sets: `log.withhold` counts commands that are decided and whose outcome is lost, `log.mute`
 counts commands that nobody decides, `log.undeliverable` fails deliveries, `owners.failure` is raised by every read,
-`stale_keys` makes the key table old.
+`stale_keys` makes the key table old, `agents.failing` is raised by every call of agent checkpoints, for which it is `passed_us` later.
 """
 
 import asyncio
@@ -22,6 +22,9 @@ from connectors.edge.compose import CommandComposer
 from connectors.edge.keys import KeyAdministration, KeyTable
 from connectors.edge.policies import PolicyAdministration, PolicyTable
 from connectors.edge.submit import Submitter
+from connectors.gateway.agents.describing import DESCRIBED, AgentErrorAnswer
+from connectors.gateway.agents.route import AgentRoute
+from connectors.gateway.agents.router import ROUTES as AGENT_ROUTES
 from connectors.gateway.app import ROUTES, GatewayApplication
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.openapi import codes_of
@@ -31,11 +34,13 @@ from connectors.gateway.service import Gateway
 from connectors.support.support import Support
 from connectors.web import WebServer
 from streams.blobs import open_blob_store
+from streams.clock import now_us
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.log.requests import new_reply_to
 from streams.sealed_blobs import Snapshots
 from streams.settings import Settings
+from tests.support.agents import AgentsInMemory
 from tests.support.memory_log import MemoryLog
 from tests.support.memory_owners import MemoryGraphOwners, MemoryOwners
 
@@ -56,6 +61,10 @@ class World:
         self.log = MemoryLog(settings)
         self.owners = MemoryOwners(self.log)
         self.graph_owners = MemoryGraphOwners(self.log)
+        self.passed_us = 0
+        self.agents = AgentsInMemory(
+            lambda: now_us() + self.passed_us, lambda outside: self.keyring.pseudonym(WORKSPACE, "subject", outside, create=True) or ""
+        )
         self.rows: dict[bytes, bytes] = {}
         self.stale_keys = False
         self.keyring = open_local_keyring(folder / "keyring")
@@ -126,6 +135,7 @@ class World:
             snapshots=Snapshots(self.blobs, self.keyring, grace_s=self.settings.orphan_grace_s),
             owners=self.owners,
             graph_owners=self.graph_owners,
+            agents=self.agents,
             dead_letters=self.log,
             partition_of=self.log.partition_of,
             missing=lambda: ["keys"] if self.stale_keys else [],
@@ -152,12 +162,17 @@ def world(folder: Path, *, limits: GatewayLimits | None = None, request_timeout_
         made.close()
 
 
+_AGENT_PATTERNS = [(route, re.compile(re.sub(":id", "[^/]+", route.path))) for route in AGENT_ROUTES]
 _PATTERNS = [(route, re.compile(re.sub(r"{[a-z_]+}", "[^/]+", route.path))) for route in ROUTES]
 
 
 def check_documented(response: httpx.Response) -> None:
     """Every answer that a test meets is one that the interface document tells of, to the last field and code."""
     request = response.request
+    theirs = next((route for route, path in _AGENT_PATTERNS if route.method == request.method and path.fullmatch(request.url.path)), None)
+    if theirs is not None:
+        _check_described(theirs, response)
+        return
     route = next((route for route, path in _PATTERNS if route.method == request.method and path.fullmatch(request.url.path)), None)
     if route is None or response.headers.get("content-type", "").startswith("text/event-stream"):
         return
@@ -176,6 +191,18 @@ def check_documented(response: httpx.Response) -> None:
     problem = msgspec.json.decode(body, type=Problem)
     assert problem.code in codes_of(route), f"{route.name}: {problem.code} is not documented"
     assert (problem.status, status_of(problem.code)) == (response.status_code, response.status_code)
+
+
+def _check_described(route: AgentRoute, response: httpx.Response) -> None:
+    """The same of the routes that answer in an envelope of their own."""
+    described, body = DESCRIBED[f"{route.method} {route.path}"], response.read()
+    if response.status_code in described.answers:
+        kind = described.answers[response.status_code]
+        # Not by msgspec's own parser, which has no lone surrogates; a state may hold some.
+        assert body == b"" if kind is None else msgspec.convert(json.loads(body), type=kind) is not None
+        return
+    error = msgspec.convert(json.loads(body), type=AgentErrorAnswer).error
+    assert described.codes.get(response.status_code) == error.code, f"{route.name}: {response.status_code} {error.code} is not documented"
 
 
 _keys = itertools.count()

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from confluent_kafka.admin import AdminClient
 
-from connectors.cli.roles import run_authority, run_custodian, run_gateway, run_graph, run_projector
+from connectors.cli.roles import run_agents, run_authority, run_custodian, run_gateway, run_graph, run_projector
 from connectors.edge.keys import KeyAdministration
 from streams.log import topics
 from streams.settings import Settings
@@ -24,7 +24,9 @@ WORKSPACE = "ws_" + "a" * 32
 class Roles:
     """`url` is the gateway's. A role that ends by itself fails the test when the block ends."""
 
-    def __init__(self, settings: Settings, *, authority: bool = True, graph: bool = False, custodian: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, *, authority: bool = True, graph: bool = False, custodian: bool = False, agents: bool = False
+    ) -> None:
         self.settings = settings
         self.stop = threading.Event()
         self.failures: list[tuple[str, BaseException]] = []
@@ -40,6 +42,8 @@ class Roles:
             self._threads.append(self._thread("graph-projector", run_graph, settings, "127.0.0.1", 0, self.stop))
         if custodian:
             self._threads.append(self._thread("custodian", run_custodian, settings, "127.0.0.1", 0, self.stop))
+        if agents:
+            self._threads.append(self._thread("agents", run_agents, settings, "127.0.0.1", 0, self.stop))
 
     @property
     def url(self) -> str:
@@ -103,9 +107,11 @@ class Roles:
 
 
 @contextmanager
-def running_roles(settings: Settings, *, authority: bool = True, graph: bool = False, custodian: bool = False) -> Iterator[Roles]:
-    """`authority`: False where a test has its own. `graph`, `custodian`: with one of these."""
-    roles = Roles(settings, authority=authority, graph=graph, custodian=custodian)
+def running_roles(
+    settings: Settings, *, authority: bool = True, graph: bool = False, custodian: bool = False, agents: bool = False
+) -> Iterator[Roles]:
+    """`authority`: False where a test has its own. `graph`, `custodian`, `agents`: with one of these."""
+    roles = Roles(settings, authority=authority, graph=graph, custodian=custodian, agents=agents)
     roles.start()
     try:
         yield roles
@@ -114,12 +120,12 @@ def running_roles(settings: Settings, *, authority: bool = True, graph: bool = F
 
 
 @contextmanager
-def installation(bootstrap: str, data_dir: Path, *, graph: bool = False, custodian: bool = False) -> Iterator[Roles]:
+def installation(bootstrap: str, data_dir: Path, *, graph: bool = False, custodian: bool = False, agents: bool = False) -> Iterator[Roles]:
     """The roles with topics of their own, for all tests of a module; the topics go with it."""
     settings = Settings(bootstrap=bootstrap, topic_prefix=f"t{uuid.uuid4().hex[:10]}.", data_dir=data_dir)
     topics.apply(settings)
     try:
-        with running_roles(settings, graph=graph, custodian=custodian) as roles:
+        with running_roles(settings, graph=graph, custodian=custodian, agents=agents) as roles:
             yield roles
     finally:
         admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})

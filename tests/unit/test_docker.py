@@ -25,7 +25,7 @@ COMPOSE = ROOT / "docker" / "compose.yaml"
 SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())["services"]
 BROKERS = {name: service for name, service in SERVICES.items() if name.startswith("broker-")}
 OURS = {name: service for name, service in SERVICES.items() if name not in BROKERS}
-ROLES = {"authority", "projector", "graph-projector", "custodian", "gateway"}
+ROLES = {"authority", "projector", "graph-projector", "custodian", "agents", "gateway"}
 PREFIX = "SESSION_STREAMS_"
 # How a broker of this cluster finds itself and the others; everything else about it is a guarantee.
 WIRING = {
@@ -203,7 +203,7 @@ def test_roles_start_after_the_topics_and_the_topics_after_all_brokers() -> None
 
 def test_a_projector_listens_under_the_name_that_gateways_are_told() -> None:
     for name, service in OURS.items():
-        if service["command"][0] in ("projector", "graph-projector"):
+        if service["command"][0] in ("projector", "graph-projector", "agents"):
             options = dict(zip(service["command"][1::2], service["command"][2::2], strict=True))
             assert options["--host"] == service["hostname"] == name
             assert int(options["--port"]) > 0, "the health check must know it"

@@ -55,6 +55,31 @@ def test_secrets_have_32_random_bytes_and_a_prefix_that_scanners_know() -> None:
     assert all(secret.startswith("sks_") and len(secret) == 47 for secret in secrets)
 
 
+def test_a_key_may_be_presented_under_the_prefix_of_other_clients(table: Table, administration: KeyAdministration) -> None:
+    _, secret = administration.create(WORKSPACE, ["admin"])
+    presented = secret.replace("sks_", "titen_sk_", 1)
+    assert len(presented) == 52
+    assert KeyTable(table).principal(presented, NOW) == KeyTable(table).principal(secret, NOW)
+    for wrong in ("titen_sk_" + secret, "sks_titen_sk_" + secret[4:], "titen_" + secret, presented + "x", presented.upper()):
+        assert refusal(table, wrong) == "auth.invalid"
+
+
+def test_a_key_is_an_agent_of_its_own_unless_it_shares_one(table: Table, administration: KeyAdministration) -> None:
+    shared_id = "agent_" + "3" * 32
+    own, secret = administration.create(WORKSPACE, ["admin"])
+    sharing = [administration.create(WORKSPACE, ["admin"], agent_id=shared_id)[1] for _ in range(2)]
+    keys = KeyTable(table)
+    assert keys.principal(secret, NOW).agent_id == "agent_" + own.key_id.removeprefix("key_")
+    assert [keys.principal(each, NOW).agent_id for each in sharing] == [shared_id] * 2
+
+
+@pytest.mark.parametrize("name", ["owner", "mia_li_3668", "agent_x", "agent_" + "A" * 32, "agent_" + "3" * 32 + "\n", ""])
+def test_no_name_of_anybody_can_stand_in_the_topic_as_an_agent(table: Table, administration: KeyAdministration, name: str) -> None:
+    with pytest.raises(Invalid):
+        administration.create(WORKSPACE, ["admin"], agent_id=name)
+    assert table.rows == {}
+
+
 def test_an_unknown_or_misshapen_secret_is_refused_alike(table: Table, administration: KeyAdministration) -> None:
     _, secret = administration.create(WORKSPACE, ["admin"])
     for wrong in (new_secret(), secret[:-1], secret + "x", "", "sks_", "sks_" + "é" * 43):

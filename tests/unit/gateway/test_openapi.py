@@ -9,6 +9,8 @@ import httpx
 import msgspec
 import pytest
 
+from connectors.gateway.agents.describing import DESCRIBED
+from connectors.gateway.agents.router import ROUTES as AGENT_ROUTES
 from connectors.gateway.app import DOCUMENT, ROUTES
 from connectors.gateway.openapi import codes_of
 from connectors.gateway.problems import STATUS, status_of
@@ -40,22 +42,28 @@ def test_every_object_that_we_define_is_closed() -> None:
         for name, schema in SPEC["components"]["schemas"].items()
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False
     }
-    assert open_ones == set()
+    # What agents send is looked at as their contract has it: unknown fields make no difference.
+    assert open_ones == {"CompileContext", "SaveAgentCheckpoint"}
 
 
 def test_every_operation_has_a_name_of_its_own_and_documents_its_parameters() -> None:
     operations = [(path, operation) for path, item in SPEC["paths"].items() for operation in item.values()]
-    assert len({operation["operationId"] for _, operation in operations}) == len(operations) == len(ROUTES)
+    assert len({operation["operationId"] for _, operation in operations}) == len(operations) == len(ROUTES) + len(AGENT_ROUTES)
     for path, operation in operations:
         told = {each["name"] for each in operation.get("parameters", []) if each["in"] == "path"}
         assert told == set(re.findall(r"{([a-z_]+)}", path))
 
 
 def test_every_change_asks_for_an_idempotency_key() -> None:
-    for item in SPEC["paths"].values():
+    theirs = {route.path.replace(":id", "{checkpoint_id}") for route in AGENT_ROUTES}
+    for path, item in SPEC["paths"].items():
         for method, operation in item.items():
             asked = [each for each in operation.get("parameters", []) if each["name"] == "Idempotency-Key" and each["required"]]
-            assert bool(asked) == (method == "post")
+            assert bool(asked) == (method == "post" and path not in theirs)
+
+
+def test_what_is_said_of_the_routes_of_agents_is_said_of_those_that_there_are() -> None:
+    assert DESCRIBED.keys() == {f"{route.method} {route.path}" for route in AGENT_ROUTES}
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)

@@ -4,6 +4,7 @@ It speaks the REST interface and imports nothing of the service. What fails for 
 Idempotency-Key; what is refused is an exception of `session_streams.errors`.
 """
 
+from session_streams.agent_checkpoints import AgentCheckpoint, SavedCheckpoint
 from session_streams.async_client import AsyncClient
 from session_streams.client import Client
 from session_streams.errors import (
@@ -27,6 +28,7 @@ from session_streams.recovery import Checkpoint, CheckpointCreated, Claim, Fork,
 from session_streams.retries import Retries
 
 __all__ = [
+    "AgentCheckpoint",
     "Answer",
     "ApiError",
     "Appended",
@@ -52,6 +54,7 @@ __all__ = [
     "RateLimited",
     "Report",
     "Retries",
+    "SavedCheckpoint",
     "Session",
     "SessionStreamsError",
     "TooLarge",

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import httpx
 
 from session_streams import recovery, requests
+from session_streams.agent_checkpoints import AsyncAgentCheckpoints, undecided
 from session_streams.client import failed
 from session_streams.errors import ApiError, ConnectionFailed, error_of
 from session_streams.models import Answer, Appended, Body, Event, Report, Session
@@ -20,7 +21,7 @@ from session_streams.sse import Parser
 from session_streams.transfer import Transfer
 
 
-class AsyncClient:
+class AsyncClient(AsyncAgentCheckpoints):
     """Belongs to one event loop. Every call raises `ApiError` where the service refuses, `ConnectionFailed` where it is away."""
 
     def __init__(
@@ -323,7 +324,7 @@ class AsyncClient:
                     self._positions.learn(request, answer)
                     return answer
                 failure, retry_after = error_of(response.status_code, response.content), response.headers.get("retry-after")
-            if source is not None and not source.again:
+            if (source is not None and not source.again) or (request.once and not undecided(failure)):
                 raise failure
             await self._pause(attempts, failure, retry_after)
 

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import httpx
 
 from session_streams import recovery, requests
+from session_streams.agent_checkpoints import AgentCheckpoints, undecided
 from session_streams.errors import ApiError, ConnectionFailed, error_of
 from session_streams.models import Answer, Appended, Body, Event, Report, Session
 from session_streams.recovery import Checkpoint, CheckpointCreated, Claim, Fork, HistoryEnd, HistoryLine, Received, Source, Upload
@@ -19,7 +20,7 @@ from session_streams.sse import Parser
 from session_streams.transfer import Transfer
 
 
-class Client:
+class Client(AgentCheckpoints):
     """Thread-safe as httpx is. Every call raises `ApiError` where the service refuses, `ConnectionFailed` where it is away."""
 
     def __init__(
@@ -315,7 +316,7 @@ class Client:
                     self._positions.learn(request, answer)
                     return answer
                 failure, retry_after = error_of(response.status_code, response.content), response.headers.get("retry-after")
-            if source is not None and not source.again:
+            if (source is not None and not source.again) or (request.once and not undecided(failure)):
                 raise failure
             self._pause(attempts, failure, retry_after)
 

@@ -56,6 +56,7 @@ class ApiError(SessionStreamsError):
         self.actual_sequence = _number(problem.get("actual_sequence"))
         self.actual_run_sequence = _number(problem.get("actual_run_sequence"))
         self.retry_after = _number(problem.get("retry_after"))
+        self.actual_state_hash = _text(problem.get("actual_state_hash"))
         missing = problem.get("missing")
         self.missing = tuple(map(str, missing)) if isinstance(missing, list) else ()
         super().__init__(f"{status} {self.code}: {self.detail}")
@@ -97,13 +98,21 @@ _BY_STATUS = {401: Unauthenticated, 403: Forbidden, 404: NotFound, 409: Conflict
 
 
 def error_of(status: int, body: bytes) -> ApiError:
-    """The error that an answer of 400 and above stands for; one that is no problem+json keeps its status."""
+    """The error that an answer of 400 and above stands for; one that is of neither form keeps its status."""
     try:
         problem = json.loads(body)
     except ValueError:
         problem = {}
     kind = _BY_STATUS.get(status, Invalid if status < 500 else Unavailable)
-    return kind(status, problem if isinstance(problem, dict) else {})
+    return kind(status, _flat(problem) if isinstance(problem, dict) else {})
+
+
+def _flat(problem: dict[str, object]) -> dict[str, object]:
+    """Agent checkpoints refuse with {"error": {"code", "message"}, "meta"}, everything else with a problem+json."""
+    told, meta = problem.get("error"), problem.get("meta")
+    if not isinstance(told, dict):
+        return problem
+    return {**(meta if isinstance(meta, dict) else {}), **told, "detail": told.get("message", "")}
 
 
 def _text(value: object) -> str | None:

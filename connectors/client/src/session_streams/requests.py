@@ -26,6 +26,8 @@ class Request:
     content: bytes | None = None
     waits_s: float = 0.0
     """How long the service may take beside what an attempt may take."""
+    once: bool = False
+    """An attempt that something may have come of is not followed by another."""
 
 
 class Positions:

@@ -1,7 +1,8 @@
 """When to try again, and when to stop. Pure: the clients ask, wait and send.
 
 Every request of this package may be sent again: reads change nothing, and changes carry an Idempotency-Key, under which
-the service answers what it answered, or would have answered, before.
+the service answers what it answered, or would have answered, before. Agent checkpoints have no such key: a save is one over
+whatever is there, and one that names what it expects is sent again only where nothing can have come of it.
 """
 
 import random

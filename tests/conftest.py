@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -25,6 +26,10 @@ from connectors.cli.kafka import LocalKafka
 from streams.log import topics
 from streams.settings import Settings
 from tests.support.journeys import Journey, journey_of
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 REPOSITORY = Path(__file__).parent.parent
 _KAFKA_FIXTURES = {"broker", "own_broker", "cluster3", "settings", "settings_on"}

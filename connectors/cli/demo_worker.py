@@ -22,6 +22,7 @@ from connectors.runner.plan import STEPS_MAX, Act, Plan, Say
 from connectors.runner.provider import DemoProvider
 from connectors.runner.starting import open_run
 from connectors.runner.worker import EXACT, Target
+from connectors.runner.workspace import MARKER
 from connectors.support.capabilities import REPLACEMENT
 from connectors.support.catalogue import STATEMENTS, TRUSTED
 from connectors.support.journeys import record
@@ -90,7 +91,7 @@ def _show(client: Client, provider: DemoProvider, plan: Plan, target: Target, wo
     said = [event.attributes["source_index"] for event in events if event.type == "message.appended"]
     whole = said == [step.record for step in plan.steps if isinstance(step, Say)]
     acts = Counter(step.digest for step in plan.steps if isinstance(step, Act))
-    files = sorted(path.relative_to(workspace).as_posix() for path in workspace.rglob("*") if path.is_file())
+    files = sorted(path.relative_to(workspace).as_posix() for path in workspace.rglob("*") if path.is_file() and path.name != MARKER)
     generations = [event.raw["attempt_generation"] for event in events if event.type == "attempt.started"]
     print(f"said: {len(said)} messages, {'each once and in order' if whole else 'NOT as recorded'}")
     print(f"done: {provider.performed.total()} actions, {'each once' if provider.performed == acts else 'NOT each once'}")

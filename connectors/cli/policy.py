@@ -93,4 +93,13 @@ def _row(workspace_id: str, policy: "WorkspacePolicy") -> _PolicyRow:
 def _print(row: _PolicyRow) -> None:
     since = "of the installation" if row.changed_at is None else f"since {row.changed_at}"
     print(f"{row.workspace_id}  {row.mode}, {since}")
-    print(f"    content: {row.content_window_days} days; checkpoints: {row.checkpoint_window_s} seconds")
+    print(f"    content: {row.content_window_days} days; checkpoints: {_in_words(row.checkpoint_window_s)}")
+
+
+def _in_words(seconds: int) -> str:
+    """In the largest unit that divides it."""
+    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= unit and seconds % unit == 0:
+            count = seconds // unit
+            return f"{count:,} {name}{'' if count == 1 else 's'}"
+    return f"{seconds} seconds"

@@ -96,9 +96,14 @@ class Call:
         if text is None:
             return None
         match = _REPORT.fullmatch(text)
-        if match is None or (position_needed and match[4] is None):
+        if match is None:
+            position = "expected_run_sequence" if position_needed else "expected_run_sequence, the last of which may be left out"
+            raise Invalid(f"Session-Streams-Report: expected run_id;generation;native_task_id;{position}", code="request.malformed")
+        if position_needed and match[4] is None:
             raise Invalid(
-                "Session-Streams-Report: expected run_id;generation;native_task_id;expected_run_sequence", code="request.malformed"
+                "Session-Streams-Report: expected_run_sequence is missing, the fourth part of"
+                " run_id;generation;native_task_id;expected_run_sequence",
+                code="request.malformed",
             )
         return Report(match[1], int(match[2]), match[3], None if match[4] is None else int(match[4]))
 

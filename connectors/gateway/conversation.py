@@ -258,11 +258,18 @@ def _unavailable(gap: GapLine, session_id: str) -> Unavailable:
     return Unavailable(gap.first_sequence, gap.last_sequence, gap.reason, None if gap.session_id == session_id else gap.session_id)
 
 
+_SAYS: Final = (
+    'One JSON object a line, in the order of positions, ancestors first. {"kind":"event", ...} is an event as EventView describes it, of each '
+    'event that carries content and of no other. {"kind":"gap","session_id","first_sequence","last_sequence","reason"}: content between '
+    'these positions cannot be read, since it is content.expired, content.erased, content.omitted or unreadable. '
+    '{"kind":"end","through_sequence","complete"} is the last line; without it the answer broke off.'
+)
 ROUTES = (
     Route(
         method="GET", path="/v1/sessions/{session_id}/runs/{run_id}/attempts/{generation}/conversation", name="read_conversation",
         summary="The history of the session, for the worker that holds the attempt", handler=conversation, scope="runs:claim",
-        query=bodies.ConversationQuery, media_type=NDJSON, report="required",
+        query=bodies.ConversationQuery, media_type=NDJSON, media_type_says=_SAYS, report="required",
+        report_position=False,
         refusals=("runtime.attempt_fenced", "runtime.session_closed", "runtime.session_history_unavailable"),
     ),
 )  # fmt: skip

@@ -44,7 +44,7 @@ class Forked(Changed, kw_only=True, forbid_unknown_fields=True):
 
 async def fork(gateway: Gateway, call: Call, body: bodies.ForkSession) -> Answer:
     if (body.checkpoint_id is None) == (body.at_event is None):
-        raise Invalid("either checkpoint_id or at_event is required")
+        raise Invalid("exactly one of checkpoint_id and at_event is required")
     source_id = call.path["session_id"]
     facts = await gateway.facts_of(call, source_id)
     checkpoint = None

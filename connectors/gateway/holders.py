@@ -66,7 +66,9 @@ async def _awaited(gateway: Gateway, call: Call, session_id: str, report: Report
 
 async def _require(gateway: Gateway, call: Call, session_id: str, report: Report, row: RunRow) -> None:
     if (row.generation, row.native_task_id) != (report.generation, report.native_task_id) or not _holds(row, call):
-        raise StreamsError(f"{row.run_id} is at generation {row.generation}", code=refusals.ATTEMPT_FENCED)
+        over = row.generation == report.generation and not row.is_held
+        refused = refusals.fenced(row.run_id, row.generation, over=over)
+        raise StreamsError(refused.detail, code=refused.code)
     if (await gateway.session(call, session_id)).status == CLOSED:
         raise StreamsError(f"{session_id} is closed", code=refusals.SESSION_CLOSED)
 

@@ -25,7 +25,7 @@ _HEADERS: Final[dict[str, tuple[Any, str]]] = {
     ),
     "Session-Streams-Expected-Sequence": ({"type": "integer", "minimum": 0}, "Refuses the change unless the session is at this sequence."),
     "Session-Streams-Report": (
-        {"type": "string", "pattern": "^run_[0-9a-f]{32};[1-9][0-9]{0,17};task_[0-9a-f]{32}(;[0-9]{1,18})?$"},
+        {"type": "string", "pattern": "^run_[0-9a-f]{32};[1-9][0-9]{0,17};task_[0-9a-f]{32};(0|[1-9][0-9]{0,17})$"},
         "A worker's proof: run_id;generation;native_task_id;expected_run_sequence.",
     ),
     "Session-Streams-Position": ({"$ref": _REF.format(name="Position")}, "Waits, within bounds, until this position is readable."),
@@ -38,6 +38,12 @@ _ANSWER_HEADERS: Final = {
     "Session-Streams-Position": {"schema": {"$ref": _REF.format(name="Position")}, "description": "As in the body."},
     "Session-Streams-Repeated": {"schema": {"const": "true"}, "description": "The recorded outcome of an earlier request."},
 }
+
+
+_REPORT_WITHOUT_POSITION: Final[tuple[Any, str]] = (
+    {"type": "string", "pattern": "^run_[0-9a-f]{32};[1-9][0-9]{0,17};task_[0-9a-f]{32}(;(0|[1-9][0-9]{0,17}))?$"},
+    "A worker's proof: run_id;generation;native_task_id, and where it likes ;expected_run_sequence, which is not looked at here.",
+)
 
 
 def document(routes: tuple[Route, ...], agent_routes: tuple[AgentRoute, ...], version: str) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def _responses(route: Route) -> dict[str, Any]:
     if route.answer is not None:
         content = {JSON: {"schema": {"$ref": _REF.format(name=route.answer.__name__)}}}
     else:
-        content = {route.media_type or "text/plain": {"schema": {"type": "string"}}}
+        content = _as_text({route.media_type or "text/plain": route.media_type_says})
     content.update(_as_text(route.other_media_types))
     success: dict[str, Any] = {"description": route.summary, "content": content}
     if route.change:
@@ -168,8 +174,9 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
         names.append(("Session-Streams-Position", False))
     if route.last_event_id:
         names.append(("Last-Event-ID", False))
+    headers = _HEADERS if route.report_position else {**_HEADERS, "Session-Streams-Report": _REPORT_WITHOUT_POSITION}
     return [
-        {"name": name, "in": "header", "required": required, "schema": _HEADERS[name][0], "description": _HEADERS[name][1]}
+        {"name": name, "in": "header", "required": required, "schema": headers[name][0], "description": headers[name][1]}
         for name, required in names
     ]
 

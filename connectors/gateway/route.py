@@ -32,7 +32,7 @@ class Route(Struct, frozen=True, kw_only=True):
     for those that need a key and nothing of it; `also_scope` is needed beside it. `nothing`: what an answer of 204 says.
 
     `change`: it needs an Idempotency-Key, and leads to a command unless `command` says otherwise. `report`: whether a
-    worker's report is read. `position`: whether the position that the caller names is waited for. `last_event_id`: whether
+    worker's report is read, `report_position`: whether it has to say `expected_run_sequence`. `position`: whether the position that the caller names is waited for. `last_event_id`: whether
     it resumes behind one. `refusals`: the codes that it may refuse with beside those of every route of its kind.
     `budget`: what it counts among for as long as its handler is at work, where that is neither the changes nor the reads; such a
     handler takes its place among the changes only while its command is under way.
@@ -56,6 +56,7 @@ class Route(Struct, frozen=True, kw_only=True):
     change: bool = False
     command: bool = True
     report: Literal["none", "optional", "required"] = "none"
+    report_position: bool = True
     position: bool = True
     last_event_id: bool = False
     refusals: tuple[str, ...] = ()
@@ -63,4 +64,5 @@ class Route(Struct, frozen=True, kw_only=True):
     reads_body_itself: bool = False
     other_body_types: Mapping[str, str] = {}
     media_type: str | None = None
+    media_type_says: str = ""
     other_media_types: Mapping[str, str] = {}

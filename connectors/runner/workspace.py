@@ -15,7 +15,11 @@ from msgspec import Struct
 
 from connectors.runner.tools import FileWrite
 from streams.custody.compressed_files import compressing, decompressing
+from streams.errors import Misconfigured
 
+MARKER: Final = ".session-streams-runner"
+"""Lies in a folder that a runner may empty, and in no snapshot."""
+_MARKED: Final = b"A runner works here, and removes what lies in this folder when it begins.\n"
 BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 _PIECE_BYTES: Final = 1 << 20
 _STEPS: Final = "SESSIONSTREAMS.steps"
@@ -37,16 +41,38 @@ class SnapshotUnusable(Exception):
     """Retained bytes that are no snapshot of a workspace."""
 
 
+def require_usable(path: Path) -> None:
+    """Whether a runner may work there: nothing is, or an empty folder, or one of a runner. Raises `Misconfigured`."""
+    try:
+        usable = not path.exists() or (path / MARKER).is_file() or next(path.iterdir(), None) is None
+    except OSError as error:
+        raise Misconfigured(f"workspace {path}: {error.strerror}") from error
+    if not usable:
+        raise Misconfigured(
+            f"workspace {path}: holds files that no runner has put there, and beginning would remove them; name an empty folder"
+        )
+
+
 class Workspace:
-    """Begins fresh: what lay there is removed, since it is nobody's retained state."""
+    """Begins fresh: what a runner left there is removed, since it is nobody's retained state. Raises `Misconfigured` where what lies
+    there is somebody else's."""
 
     def __init__(self, path: Path) -> None:
+        require_usable(path)
         self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        # Before anything else lies there: whoever is killed leaves a folder that the next one may empty.
+        (path / MARKER).write_bytes(_MARKED)
         self.clear()
 
     def clear(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(parents=True)
+        for each in list(self.path.iterdir()):
+            if each.name == MARKER:
+                continue
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
 
     def write(self, write: FileWrite) -> None:
         """Whole or not at all. A name that is taken by a file where a folder is needed gives way."""
@@ -66,7 +92,7 @@ class Workspace:
 
     def snapshot(self, into: BinaryIO, kept: Kept) -> None:
         """Streams; holds no file whole. `kept` travels with the bytes, so that neither is taken for what belongs to another."""
-        paths = sorted(path for path in self.path.rglob("*") if path.is_dir() or path.is_file())
+        paths = self._paths()
         headers = {_STEPS: str(kept.steps), _RUN: kept.run_id, _MEMBERS: str(len(paths))}
         with (
             compressing(into) as compressed,
@@ -102,7 +128,11 @@ class Workspace:
 
     def files(self) -> dict[str, bytes]:
         """Everything that lies there, by its path with slashes."""
-        return {path.relative_to(self.path).as_posix(): path.read_bytes() for path in sorted(self.path.rglob("*")) if path.is_file()}
+        return {path.relative_to(self.path).as_posix(): path.read_bytes() for path in self._paths() if path.is_file()}
+
+    def _paths(self) -> list[Path]:
+        marker = self.path / MARKER
+        return sorted(path for path in self.path.rglob("*") if path != marker and (path.is_dir() or path.is_file()))
 
     def _restore(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         found = tarfile.data_filter(member, str(self.path))

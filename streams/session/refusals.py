@@ -5,6 +5,7 @@ A detail holds ids that the session knows, numbers, and names of fields; nothing
 
 from typing import Final
 
+from streams.session.days import moment
 from streams.session.outcomes import Rejected
 
 REQUEST_EXPIRED: Final = "request.expired"
@@ -64,6 +65,11 @@ def history_unavailable(ranges: tuple[str, ...]) -> Rejected:
     return Rejected(HISTORY_UNAVAILABLE, f"first unavailable: {ranges[0]}", missing=ranges)
 
 
-def fenced(run_id: str, generation: int) -> Rejected:
-    """`generation` is the Run's current one."""
-    return Rejected(ATTEMPT_FENCED, f"{run_id} is at generation {generation}")
+def fenced(run_id: str, generation: int, *, over: bool = False) -> Rejected:
+    """`generation` is the Run's current one; `over`: it is the one that was named, and it has ended."""
+    return Rejected(ATTEMPT_FENCED, f"{run_id}: generation {generation} is over" if over else f"{run_id} is at generation {generation}")
+
+
+def expired(code: str, item_id: str, expires_at: int) -> Rejected:
+    """`expires_at` in microseconds since the epoch."""
+    return Rejected(code, f"{item_id} expired at {moment(expires_at)}")

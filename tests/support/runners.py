@@ -22,6 +22,7 @@ from connectors.runner.plan import Act, Plan, Say, make_plan, points, read_recor
 from connectors.runner.provider import DemoProvider
 from connectors.runner.starting import open_run
 from connectors.runner.worker import EXACT, End, Left, Options, Target, Worker
+from connectors.runner.workspace import MARKER
 from connectors.support.capabilities import REPLACEMENT
 from connectors.support.catalogue import STATEMENTS, TRUSTED
 from connectors.support.journeys import record
@@ -327,4 +328,5 @@ def files_after(plan: Plan, steps: int) -> dict[str, bytes]:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / MARKER]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}

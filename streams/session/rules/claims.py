@@ -27,6 +27,8 @@ RETAINED_BYTES: Final = "retained_bytes"
 COMPATIBILITY: Final = "compatibility"
 FRONTIER: Final = "recovery_frontier"
 VERIFICATION: Final = "verification"
+_BY_REPLACE: Final = "POST .../replace takes it, with harness_revision, environment_revision, replaces and frontier_sequence"
+"""A plain claim cannot bring what is missing."""
 
 
 def _lease_ms(work: Work, default: int) -> int | Rejected:
@@ -34,8 +36,6 @@ def _lease_ms(work: Work, default: int) -> int | Rejected:
     if SHORTEST_LEASE_MS <= asked <= LONGEST_LEASE_MS:
         return asked
     return Rejected(refusals.INVALID, f"lease_ms: {SHORTEST_LEASE_MS} to {LONGEST_LEASE_MS}")
-
-
 def claim(work: Work) -> Rejected | None:
     """Grants the Run to the principal, or tells the live grant again to whoever repeats its claim."""
     draft = work.command.drafts[0]
@@ -58,6 +58,8 @@ def claim(work: Work) -> Rejected | None:
             missing = _missing(work, run, attempt, asked, found)
             if missing:
                 detail = f"{run.run_id}: generation {attempt.generation} was ready; missing: {', '.join(missing)}"
+                if work.command.kind is not Kind.REPLACE:
+                    detail += f"; {_BY_REPLACE}"
                 return Rejected(refusals.REPLACEMENT_UNAVAILABLE, detail, actual_run_sequence=run.sequence, missing=missing)
     if not found.complete and not asked.incomplete_ok:
         return refusals.history_unavailable(history.worded(found.unavailable))

@@ -109,7 +109,7 @@ def _unauthorised(work: Work, run: RunState, attributes: EffectAttributes) -> Re
     if newest is not None and newest.status == DENIED:
         return Rejected(refusals.APPROVAL_REQUIRED, f"{newest.approval_id} is {newest.status}, and was decided later")
     if approval.expires_at is not None and work.accepted_at >= approval.expires_at and run.origin != IMPORTED:
-        return Rejected(refusals.APPROVAL_EXPIRED, f"{approval.approval_id} expired at {approval.expires_at}")
+        return refusals.expired(refusals.APPROVAL_EXPIRED, approval.approval_id, approval.expires_at)
     return _used_up(work, approval)
 
 

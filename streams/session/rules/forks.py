@@ -11,6 +11,7 @@ from msgspec import structs
 
 from streams.session import consequences, history, refusals
 from streams.session.commands import Command, Kind
+from streams.session.days import moment
 from streams.session.events import CheckpointAttributes, Draft, Link, SessionAttributes, read
 from streams.session.ids import derive_event_id, derive_from_command
 from streams.session.items import CheckpointState, SessionState, checkpoint_of, fork_of
@@ -85,7 +86,8 @@ def _recoverable(place: Place, attributes: SessionAttributes, checkpoint: Checkp
         # A child that keeps nothing cannot take the snapshot over.
         gone = ZERO_DATA_RETENTION if attributes.policy_mode == ZDR else place.gone(checkpoint)
         if gone is not None:
-            return Rejected(refusals.CHECKPOINT_EXPIRED, f"{checkpoint.checkpoint_id}: {gone}, expires_at {checkpoint.expires_at}")
+            detail = f"{checkpoint.checkpoint_id}: {gone}, expires_at {moment(checkpoint.expires_at)}"
+            return Rejected(refusals.CHECKPOINT_EXPIRED, detail)
         if checkpoint.continuation_kind == NATIVE:
             return None
     unreadable = place.unreadable(through=attributes.through_sequence)

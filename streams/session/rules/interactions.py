@@ -72,7 +72,7 @@ def wait_answered(work: Work, draft: Draft) -> Draft | Rejected:
     if isinstance(wait, Rejected):
         return wait
     if _past(work, wait.run_id, wait.expires_at):
-        return Rejected(refusals.WAIT_EXPIRED, f"{wait.wait_id} expired at {wait.expires_at}")
+        return refusals.expired(refusals.WAIT_EXPIRED, wait.wait_id, wait.expires_at)
     return _placed(work, draft, wait.run_id, by_worker=False)
 
 
@@ -116,7 +116,7 @@ def approval_decided(work: Work, draft: Draft) -> Draft | Rejected:
     if attributes.action_digest is not None and not same(attributes.action_digest, approval.action_digest):
         return Rejected(refusals.APPROVAL_MISMATCH, f"{approval.approval_id} is for another action")
     if _past(work, approval.run_id, approval.expires_at):
-        return Rejected(refusals.APPROVAL_EXPIRED, f"{approval.approval_id} expired at {approval.expires_at}")
+        return refusals.expired(refusals.APPROVAL_EXPIRED, approval.approval_id, approval.expires_at)
     return _placed(work, draft, approval.run_id, by_worker=False)
 
 

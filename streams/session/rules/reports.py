@@ -31,10 +31,11 @@ def holder(work: Work, run: RunState) -> AttemptState | Rejected:
         or work.command.principal_id != attempt.principal_id
         or attempt.status not in LIVE_ATTEMPT
     ):
-        return refusals.fenced(run.run_id, run.generation)
+        over = attempt is not None and attempt.status not in LIVE_ATTEMPT
+        return refusals.fenced(run.run_id, run.generation, over=over and report.generation == run.generation)
     if run.status in SETTLED_RUN:
         return refusals.settled(run.run_id, run.status)
-    return refusals.fenced(run.run_id, run.generation) if work.lapsed(attempt) else attempt
+    return refusals.fenced(run.run_id, run.generation, over=True) if work.lapsed(attempt) else attempt
 
 
 def verify(work: Work) -> Rejected | None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from connectors.runner.tools import FileWrite, Replacement
-from connectors.runner.workspace import Kept, SnapshotUnusable, Workspace
+from connectors.runner.workspace import MARKER, Kept, SnapshotUnusable, Workspace
 from streams.custody.compressed_files import compressing, decompressing
+from streams.errors import Misconfigured
 
 KEPT = Kept("run_" + "0" * 32, 7)
 
@@ -46,10 +47,30 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = 
     return made
 
 
-def test_what_lay_there_before_is_nobodys_state_and_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "file").write_text("left behind")
+def test_what_a_runner_left_behind_is_nobodys_state_and_is_removed(tmp_path: Path) -> None:
+    before = Workspace(tmp_path / "old")
+    before.write(FileWrite("deep/file", content="left behind"))
+    before.write(FileWrite("file", content="left behind"))
+    (tmp_path / "old" / "link").symlink_to(tmp_path)
     assert Workspace(tmp_path / "old").files() == {}
+    assert [path.name for path in (tmp_path / "old").iterdir()] == [MARKER]
+
+
+def test_what_no_runner_put_there_is_kept_and_the_folder_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of it")
+    (tmp_path / "file").write_text("no folder")
+    for path in (tmp_path / "mine", tmp_path / "file"):
+        with pytest.raises(Misconfigured):
+            Workspace(path)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of it"
+    (tmp_path / "empty").mkdir()
+    assert Workspace(tmp_path / "empty").files() == {}
+
+
+def test_the_marker_of_a_workspace_travels_in_no_snapshot(workspace: Workspace) -> None:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(decompressing(io.BytesIO(snapshot(workspace)), 1 << 20)))) as archive:
+        assert archive.getnames() == ["."]
 
 
 def test_a_snapshot_brings_every_file_back_and_says_of_which_run_and_step_it_is(workspace: Workspace, tmp_path: Path) -> None:

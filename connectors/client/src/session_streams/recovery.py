@@ -37,6 +37,8 @@ class Checkpoint:
     run_id: str | None
     through_sequence: int
     through_event_id: str
+    harness_revision: str | None
+    environment_revision: str | None
     continuation_kind: str
     created_at: str
     expires_at: str
@@ -45,8 +47,8 @@ class Checkpoint:
     @classmethod
     def of(cls, raw: Body) -> "Checkpoint":
         return cls(
-            raw["id"], raw["session_id"], raw["run_id"], raw["through_sequence"], raw["through_event_id"], raw["continuation_kind"],
-            raw["created_at"], raw["expires_at"], raw,
+            raw["id"], raw["session_id"], raw["run_id"], raw["through_sequence"], raw["through_event_id"], raw["harness_revision"],
+            raw["environment_revision"], raw["continuation_kind"], raw["created_at"], raw["expires_at"], raw,
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@
   that was ready, as long as nobody has shown that this works       4 what was said, written and done is whole, and each once
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Final
 from connectors.cli.console import OK, REFUSED
 from connectors.cli.found import Up
 from connectors.cli.running import plans_of
+from connectors.cli.worker_words import in_words
 from connectors.runner.desk import Desk
 from connectors.runner.plan import STEPS_MAX, Act, Plan, Say
 from connectors.runner.provider import DemoProvider
@@ -51,10 +53,11 @@ def show_recovery(up: Up, settings: Settings, say: Callable[[str], None]) -> boo
             def run(name: str, *arguments: str) -> int:
                 return _run(up, settings, provider, target, name, *arguments)
 
+            say(f"a worker takes the Run; it is killed in step {act.index}, after the provider acted and before anybody was told")
             died = run("one", "--die-at", f"{act.index}:sent")
-            say(f"killed after the provider acted in step {act.index}, and before anybody was told")
+            say("another worker comes; it has to be refused, since nobody has shown yet that this worker can be replaced")
             refused = run("two")
-            say("so far nobody has shown that this worker can be replaced; the demonstration signs that itself, and trusts itself")
+            say("the demonstration signs that itself, and trusts itself: now the other worker goes on, and asks the provider")
             _vouch(settings)
             ended = run("two")
         held = (died, refused, ended) == (-signal.SIGKILL, REFUSED, OK)
@@ -65,13 +68,15 @@ def _run(up: Up, settings: Settings, provider: DemoProvider, target: Target, nam
     argv = [
         sys.executable, "-m", "connectors.cli", "runner", str(TRANSCRIPT), "--workspace", str(settings.data_dir / f"demo-{name}"),
         "--provider", provider.url, "--session", target.session_id, "--run", target.run_id, "--lease-ms", str(_LEASE_MS),
-        "--patience-s", str(_PATIENCE_S), "--snapshot-every", "5", *arguments,
+        "--patience-s", str(_PATIENCE_S), "--snapshot-every", "5", "--json", *arguments,
     ]  # fmt: skip
     environment = {**os.environ, "SESSION_STREAMS_URL": up.gateway, "SESSION_STREAMS_API_KEY": up.api_key}
     print(f"worker {name}:", flush=True)
     ended = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, timeout=_PROCESS_S, check=False, text=True)
-    waited = [line for line in ended.stdout.splitlines() if "attempt_not_claimable" in line]
-    print("\n".join(f"  {line}" for line in ended.stdout.splitlines() if line not in waited), flush=True)
+    for told in map(json.loads, ended.stdout.splitlines()):
+        # How a refusal comes about is in the last line; a timer of the lease is nothing to look at.
+        if told["told"] != "refused":
+            print(f"  {in_words(told['told'], told, approve=True)}", flush=True)
     return ended.returncode
 
 

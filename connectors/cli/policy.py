@@ -1,6 +1,6 @@
 """`session-streams policy`: what is pinned to sessions of a workspace when they are created. It talks to Kafka, as `keys` does."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 from msgspec import Struct, structs
@@ -17,6 +17,7 @@ policy_app = typer.Typer(
     help="Policies of workspaces. A change holds for sessions created after it.", no_args_is_help=True, rich_markup_mode=None
 )
 
+_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 Workspace = Annotated[str | None, typer.Option(help="ws_...; default: that of up.json.")]
 
 
@@ -93,13 +94,11 @@ def _row(workspace_id: str, policy: "WorkspacePolicy") -> _PolicyRow:
 def _print(row: _PolicyRow) -> None:
     since = "of the installation" if row.changed_at is None else f"since {row.changed_at}"
     print(f"{row.workspace_id}  {row.mode}, {since}")
-    print(f"    content: {row.content_window_days} days; checkpoints: {_in_words(row.checkpoint_window_s)}")
+    print(f"    content: {row.content_window_days} days; checkpoints: {in_words(row.checkpoint_window_s)}")
 
 
-def _in_words(seconds: int) -> str:
+def in_words(seconds: int) -> str:
     """In the largest unit that divides it."""
-    for unit, name in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
-        if seconds >= unit and seconds % unit == 0:
-            count = seconds // unit
-            return f"{count:,} {name}{'' if count == 1 else 's'}"
-    return f"{seconds} seconds"
+    unit, name = next((unit, name) for unit, name in _UNITS if seconds % unit == 0)
+    count = seconds // unit
+    return f"{count:,} {name}{'' if count == 1 else 's'}"

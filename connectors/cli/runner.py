@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -13,9 +14,15 @@ from connectors.cli.usage import failures_told
 def runner(
     transcript: Annotated[Path, typer.Argument(help="A recorded session, as Claude Code writes it; packed or not.")],
     workspace: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where it works. What lies there is removed: it begins restored, or fresh.")
+        Path, typer.Option(metavar="DIR", help="Where it works: a folder of its own, which it empties. One with other files is refused.")
     ],
-    provider: Annotated[str, typer.Option(metavar="URL", help="Who performs actions, each once under its Idempotency-Key.")],
+    provider: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Who performs actions, each once under its key; `python -m connectors.runner.provider` starts one for trials.",
+        ),
+    ],
     session: Annotated[str | None, typer.Option(metavar="SESS", help="Of the Run to work on, with --run.")] = None,
     run: Annotated[str | None, typer.Option(metavar="RUN", help="The Run to work on; else any of --lane.")] = None,
     lane: Annotated[str, typer.Option(help="Whose Runs to take, and where --start opens one.")] = "transcripts",
@@ -38,8 +45,9 @@ def runner(
 ) -> None:
     """Work on one Run as a recorded transcript has it: report, write files, act at a provider, ask, wait, leave checkpoints.
 
-    Started again, here or elsewhere, it goes on where the last one ended. Status 6: another worker has the Run; 7: nobody can tell
-    whether a provider acted.
+    Killed, another one goes on where it ended, here or elsewhere (--session, --run). The place of an attempt that was ready is taken
+    on evidence only: docs/recovery.md says how an installation gets it. Status 6: another worker has the Run; 7: nobody can tell
+    whether a provider acted, until the effect is reconciled.
     """
     from connectors.cli.running import RunnerOptions
     from connectors.cli.running import run as work
@@ -47,12 +55,17 @@ def runner(
 
     if (session is None) != (run is None) or (start and run is not None):
         raise typer.BadParameter("--session and --run come together, and not with --start", param_hint="--run")
+    if urlsplit(provider).scheme not in ("http", "https") or not urlsplit(provider).netloc:
+        raise typer.BadParameter("expected http://HOST:PORT", param_hint="--provider")
     if approve and not start and run is None:
         raise typer.BadParameter("needs --run or --start: somebody has to know the session", param_hint="--approve")
+    gateway = found.gateway(url=url, api_key=api_key, data_dir=data_dir)
+    if urlsplit(provider).netloc == urlsplit(gateway.url).netloc:
+        raise typer.BadParameter("is the gateway, which performs nothing", param_hint="--provider")
     options = RunnerOptions(
         transcript=transcript,
         workspace=workspace,
-        gateway=found.gateway(url=url, api_key=api_key, data_dir=data_dir),
+        gateway=gateway,
         provider=provider,
         target=Target(session, run) if session is not None and run is not None else None,
         lane=lane,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from connectors.cli import found
-from connectors.cli.console import OK, REFUSED, emit_json, print_table
+from connectors.cli.console import OK, REFUSED, emit_json, print_table, remark
 from connectors.cli.options import DataDir, Json
 from streams.errors import Misconfigured
 
@@ -25,12 +25,26 @@ def support_show(data_dir: DataDir = None, as_json: Json = False) -> None:
         for row in rows:
             emit_json(row)
         return
-    columns = ["capability", "posture", "release", "driver", "sandbox", "policy", "target", "journey", "observed", "missing"]
+    columns = [
+        "capability",
+        "posture",
+        "release",
+        "driver",
+        "sandbox",
+        "policy",
+        "target",
+        "harness",
+        "environment",
+        "journey",
+        "observed",
+        "missing",
+    ]
     table = []
     for row in rows:
         exact = row.tuple
-        on = ["-"] * 5 if exact is None else [
-            exact.release, exact.driver, exact.sandbox_provider_revision, exact.policy, exact.execution_target
+        on = ["-"] * 7 if exact is None else [
+            exact.release, exact.driver, exact.sandbox_provider_revision, exact.policy, exact.execution_target,
+            exact.harness_revision or "-", exact.environment_revision or "-",
         ]  # fmt: skip
         seen = "-" if row.evidence is None else f"{row.evidence.observed_at:%Y-%m-%dT%H:%M:%SZ}"
         table.append([row.capability, row.posture, *on, row.journey or "-", seen, " ".join(row.readiness.missing) or "-"])
@@ -81,3 +95,49 @@ def support_trust(
             emit_json({"key_id": key_id, "public": key.keyval.public})
         else:
             print(f"{key_id}  {key.keyval.public}")
+
+
+@support_app.command("record")
+def support_record(
+    capability: Annotated[str, typer.Option(help="Whose journey the test ran; docs/support.md lists them.")],
+    driver: Annotated[str, typer.Option(help="Of the exact tuple that it ran on, as the worker names it when it asks.")],
+    sandbox_provider_revision: Annotated[str, typer.Option()],
+    policy: Annotated[str, typer.Option()],
+    execution_target: Annotated[str, typer.Option()],
+    test: Annotated[str, typer.Option(help="Which test ran the journey, so that it can be looked up.")],
+    passed: Annotated[bool, typer.Option("--passed/--failed", help="How it ended.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The private key that signs, in PEM, of mode 0600.")],
+    harness_revision: Annotated[str | None, typer.Option(help="For checkpoints, native continuation and replacement.")] = None,
+    environment_revision: Annotated[str | None, typer.Option(help="For checkpoints, native continuation and replacement.")] = None,
+    release: Annotated[str | None, typer.Option(help="That the journey ran against. Default: the one installed here.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="SESS", help="That the journey ran in.")] = None,
+    make_key: Annotated[bool, typer.Option("--make-key", help="Make the key file where it is not there.")] = False,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Sign one observation of a journey that your own test ran, for a worker of your own. It runs nothing: it believes you."""
+    from connectors.support.catalogue import STATEMENTS, TRUSTED, trusted_keys
+    from connectors.support.journeys import record
+    from connectors.support.statement import Evidence, ExactTuple
+    from connectors.support.support import running_release
+    from streams.custody.signing import SigningKey
+
+    if not make_key and not key.exists():
+        raise Misconfigured(f"key file {key}: not there; --make-key makes it")
+    folder = found.settings_of_up(data_dir).support_path
+    exact = ExactTuple(
+        release=release or running_release(), driver=driver, sandbox_provider_revision=sandbox_provider_revision, policy=policy,
+        execution_target=execution_target, harness_revision=harness_revision, environment_revision=environment_revision,
+    )  # fmt: skip
+    try:
+        signing = SigningKey.at(key)
+        evidence = Evidence(test=test, session_id=session)
+        digest = record(folder / STATEMENTS, signing, capability, exact, "passed" if passed else "failed", evidence)
+    except OSError as error:
+        raise Misconfigured(f"{error.filename or key}: {error.strerror}") from error
+    if as_json:
+        emit_json({"statement": digest, "key_id": signing.public.key_id, "file": str(folder / STATEMENTS)})
+    else:
+        print(f"{digest}  {folder / STATEMENTS}")
+    if signing.public.key_id not in trusted_keys(folder / TRUSTED):
+        remark(f"it counts once its key is trusted here: session-streams support trust --key-file {key}")

@@ -23,6 +23,7 @@ from streams.clock import now_us
 from streams.custody.sealing import NotAtHand
 from streams.errors import ContentUnavailable, OutcomeUnknown, Retriable
 from streams.log.position import Position
+from streams.session.words import CONTENT_ERASED
 
 T = TypeVar("T")
 
@@ -72,6 +73,14 @@ class AgentService:
         self._topic, self._partition_of, self._clock = topic, partition_of, clock
         self._timeout_us = int(timeout_s * 1_000_000)
 
+    @property
+    def on_through(self) -> Callable[[float], None]:
+        return self._submitter.on_through
+
+    @on_through.setter
+    def on_through(self, told: Callable[[float], None]) -> None:
+        self._submitter.on_through = told
+
     async def save(self, caller: Caller, new: NewState) -> Written | Conflict | None:
         """As `AgentCheckpoints.save`. Raises `ContentUnavailable` never: a subject erased meanwhile is a retry of the caller."""
         command_id = _new_command_id()
@@ -120,7 +129,7 @@ class AgentService:
 
     async def delete(self, caller: Caller, checkpoint_id: str) -> bool:
         head = await self._mine(caller, checkpoint_id)
-        if head is None:
+        if head is None or await self._erased(head):
             return False
         now = self._clock()
         what = Delete(scope=head.scope, checkpoint_id=checkpoint_id, not_after=now + self._timeout_us)
@@ -154,7 +163,7 @@ class AgentService:
         if head is None or not head.visible(self._clock()):
             return None
         try:
-            state = await self._at_hand(lambda ask: self._states.open(head, ask=ask), len(head.sealed.ciphertext))
+            state = await self._opened(head)
         except ContentUnavailable as error:
             _log.info("agent_state_closed", checkpoint_id=head.checkpoint_id, code=error.code)
             return None
@@ -172,6 +181,18 @@ class AgentService:
             updated_at=head.updated_at,
             expires_at=head.expires_at,
         )
+
+    async def _erased(self, head: Head) -> bool:
+        """Whether its subject is. Its row, which nobody can open, may be there still."""
+        try:
+            await self._opened(head)
+        except ContentUnavailable as error:
+            return error.code == CONTENT_ERASED
+        return False
+
+    async def _opened(self, head: Head) -> AgentState:
+        """Raises `ContentUnavailable`."""
+        return await self._at_hand(lambda ask: self._states.open(head, ask=ask), len(head.sealed.ciphertext))
 
     def _scope(self, caller: Caller, subject_id: str, kind: str, *, create: bool, ask: bool) -> AgentScope | None:
         if caller.only_subject is not None:

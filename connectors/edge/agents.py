@@ -4,6 +4,7 @@ Times are microseconds since the epoch, always whole milliseconds (design 06, 1.
 the caller has made; nothing behind here parses it.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -80,6 +81,9 @@ class AgentCheckpoints(Protocol):
     `OutcomeUnknown`: the same again is safe. A save that was answered is seen by every read that begins after that.
     """
 
+    on_through: Callable[[float], None]
+    """Told of each outcome how many seconds after its command was sent it came."""
+
     async def save(self, caller: Caller, new: NewState) -> Written | Conflict | None:
         """None: the caller's key is restricted to another subject."""
         ...
@@ -89,7 +93,7 @@ class AgentCheckpoints(Protocol):
     async def by_id(self, caller: Caller, checkpoint_id: str) -> Checkpoint | None: ...
 
     async def delete(self, caller: Caller, checkpoint_id: str) -> bool:
-        """Whether there was such a row of the caller's, expired or not."""
+        """Whether there was such a row of the caller's, expired or not, and not erased."""
         ...
 
     async def history(self, caller: Caller, checkpoint_id: str, *, limit: int, before: int | None = None) -> History | None:

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, structs
 from connectors.edge import fields as f
 from connectors.edge.compose import Naming, NewEvent
 from connectors.edge.json_text import check_text, parse
+from connectors.edge.misfits import in_words
 from streams.errors import Invalid
 from streams.session.events import FAMILIES, Attributes, Link, family_of
 from streams.session.ids import derive_event_id
@@ -121,7 +122,7 @@ def _typed_attributes(body: EventBody, place: str) -> Attributes | None:
     try:
         return read(family_of(body.type), text)
     except msgspec.ValidationError as error:
-        told = str(error)
+        told = in_words(str(error))
         where = told.replace("`$", "`$.attributes") if "`$" in told else f"{told} - at `$.attributes`"
         raise Invalid(place + where) from error
 

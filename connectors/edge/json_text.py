@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from connectors.edge.misfits import in_words
 from streams.errors import Invalid
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ def parse(text: bytes, decoder: "msgspec.json.Decoder[T]", depth_max: int | None
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
-        raise Invalid(f"{place}{error}") from error
+        raise Invalid(f"{place}{in_words(str(error))}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid(f"{place}{error}", code="request.malformed") from error
 

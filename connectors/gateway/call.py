@@ -12,6 +12,7 @@ import msgspec
 from connectors.edge import fields
 from connectors.edge.compose import Incoming
 from connectors.edge.json_text import parse
+from connectors.edge.misfits import in_words
 from connectors.edge.principal import Principal
 from connectors.gateway.answers import JSON
 from connectors.gateway.asgi import WHOLE, Message, Receive, Scope
@@ -236,7 +237,7 @@ def _convert(value: dict[str, str], kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise Invalid(f"query: {error}") from error
+        raise Invalid(f"query: {in_words(str(error))}") from error
 
 
 def _too_large(limit: int) -> Invalid:

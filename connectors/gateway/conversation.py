@@ -259,9 +259,10 @@ def _unavailable(gap: GapLine, session_id: str) -> Unavailable:
 
 
 _SAYS: Final = (
-    'One JSON object a line, in the order of positions, ancestors first. {"kind":"event", ...} is an event as EventView describes it, of each '
-    'event that carries content and of no other. {"kind":"gap","session_id","first_sequence","last_sequence","reason"}: content between '
-    'these positions cannot be read, since it is content.expired, content.erased, content.omitted or unreadable. '
+    "One JSON object a line, in the order of positions, ancestors first. "
+    '{"kind":"event", ...} is an event as EventView describes it, of each event that carries content and of no other. '
+    '{"kind":"gap","session_id","first_sequence","last_sequence","reason"}: content between these positions cannot be read, since it is '
+    "content.expired, content.erased, content.omitted or unreadable. "
     '{"kind":"end","through_sequence","complete"} is the last line; without it the answer broke off.'
 )
 ROUTES = (

@@ -32,13 +32,13 @@ class Route(Struct, frozen=True, kw_only=True):
     for those that need a key and nothing of it; `also_scope` is needed beside it. `nothing`: what an answer of 204 says.
 
     `change`: it needs an Idempotency-Key, and leads to a command unless `command` says otherwise. `report`: whether a
-    worker's report is read, `report_position`: whether it has to say `expected_run_sequence`. `position`: whether the position that the caller names is waited for. `last_event_id`: whether
-    it resumes behind one. `refusals`: the codes that it may refuse with beside those of every route of its kind.
-    `budget`: what it counts among for as long as its handler is at work, where that is neither the changes nor the reads; such a
-    handler takes its place among the changes only while its command is under way.
+    worker's report is read; `report_position`: whether it has to say `expected_run_sequence`. `position`: whether the position
+    that the caller names is waited for. `last_event_id`: whether it resumes behind one. `refusals`: the codes that it may refuse
+    with beside those of every route of its kind. `budget`: what it counts among for as long as its handler is at work, where that
+    is neither the changes nor the reads; such a handler takes its place among the changes only while its command is under way.
     `reads_body_itself`: the handler decodes the body, and takes it in `other_body_types` too. `media_type`: of an answer
-    that is no JSON. `other_media_types`: in which the same answer may be asked for as text. Both map a media type to what
-    is to be said of it, or to nothing.
+    that is no JSON; `media_type_says`: what is to be said of it. `other_media_types`: in which the same answer may be asked for
+    as text. `other_...` map a media type to what is to be said of it, or to nothing.
     """
 
     method: Literal["GET", "POST"]

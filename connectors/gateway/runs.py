@@ -135,7 +135,8 @@ ROUTES = (
     ),
     Route(
         method="POST", path=_ATTEMPT + "/renew", name="renew_attempt", summary="Extend the lease; appends nothing", handler=renew,
-        scope="runs:claim", body=bodies.RenewAttempt, answer=AttemptGranted, change=True, report="required", refusals=_HELD,
+        scope="runs:claim", body=bodies.RenewAttempt, answer=AttemptGranted, change=True, report="required",
+        report_position=False, refusals=_HELD,
     ),
     Route(
         method="POST", path=_ATTEMPT + "/ready", name="ready_attempt", summary="The harness serves; once more after its restart",

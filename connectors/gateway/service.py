@@ -191,6 +191,7 @@ class Gateway:
         self.text_gate = TextGate(self.texts.fetch_from_threads(asyncio.get_running_loop()))
         self.sealer.fetch_text = self.text_gate
         self.submitter.on_through = self.changes.done
+        self.agents.on_through = self.agent_changes.done
         self.commands_topic = Topics(self.settings.topic_prefix).commands
 
     def budget(self, name: Literal["changes", "reads", "claims", "transfers"]) -> Budget:

@@ -98,7 +98,8 @@ ROUTES = (
     Route(
         method="POST", path="/v1/sessions/{session_id}/snapshots", name="upload_snapshot",
         summary="Upload a snapshot or native material, for a checkpoint to name", handler=upload, scope="checkpoints:write",
-        answer=SnapshotStored, status=201, change=True, command=False, report="required", report_position=False, budget="transfers", reads_body_itself=True,
+        answer=SnapshotStored, status=201, change=True, command=False, report="required", report_position=False,
+        budget="transfers", reads_body_itself=True,
         other_body_types={OCTETS: "The bytes; `Repr-Digest: sha-256=:...:` is checked where it is given."},
         refusals=(
             "request.idempotency_mismatch", "runtime.attempt_fenced", "runtime.already_settled", "runtime.session_closed",

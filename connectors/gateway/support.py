@@ -9,13 +9,14 @@ from connectors.gateway.bodies import SupportQuery
 from connectors.gateway.call import Call
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
-from connectors.support.capabilities import CAPABILITIES
+from connectors.support.capabilities import CAPABILITIES, NOT_OFFERED
 from connectors.support.rows import CapabilityRow
 from connectors.support.statement import ExactTuple
 from connectors.support.support import Support
 from streams.errors import Invalid
 
 ROWS_MAX = 1000
+_NAMES = (None, *CAPABILITIES, *(each.name for each in NOT_OFFERED))
 
 
 class SupportView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +29,8 @@ class SupportView(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 async def capabilities(gateway: Gateway, call: Call, query: SupportQuery) -> Answer:
+    if query.capability not in _NAMES:
+        raise Invalid(f"query: capability: one of {', '.join(filter(None, _NAMES))}")
     exact = _exact(query, gateway.support.release)
 
     def found() -> list[CapabilityRow]:

@@ -16,20 +16,30 @@ from connectors.runner.crash import Crash, Phase
 from connectors.runner.lease import Lease
 from connectors.runner.plan import Act
 from connectors.runner.progress import NOT_PERFORMED, OPEN, Effect, Progress
-from connectors.runner.service import Held
+from connectors.runner.service import Held, Notice
 from session_streams import ApiError, Client, ConnectionFailed, NotFound, Retries
 
 _POLL_S: Final = 0.05
 LOOKUP: Final = "provider_lookup"
 MECHANISM: Final = "idempotency_mechanism"
+_NEVER_SENT: Final = "eff_none"
+_NO_IDENTITIES: Final = "the provider has no identities to ask for"
 
 
 class Indeterminate(Exception):
-    """Nobody can tell whether the provider has done it."""
+    """Nobody can tell whether the provider has done it, because of `cause`."""
+
+    def __init__(self, effect_id: str, cause: str) -> None:
+        super().__init__(f"{effect_id}: {cause}")
+        self.effect_id, self.cause = effect_id, cause
 
 
 class Unanswered(Exception):
     """The provider did not say; it may have acted."""
+
+
+class NoProvider(Exception):
+    """What stands at the address does not answer as a provider would."""
 
 
 class Provider:
@@ -48,6 +58,14 @@ class Provider:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def require(self) -> None:
+        """Asks for an action that nobody has sent, before anything depends on the answer. Raises `NoProvider`."""
+        try:
+            self.look_up(_NEVER_SENT)
+        except Unanswered as error:
+            if self.knows_identities or isinstance(error.__cause__, ConnectionFailed):
+                raise NoProvider(str(error)) from error
 
     def send(self, effect_id: str, act: Act) -> bytes:
         """Its receipt. Raises `Unanswered`."""
@@ -71,10 +89,11 @@ class Acting:
     """The actions of one attempt."""
 
     def __init__(
-        self, held: Held, progress: Progress, provider: Provider, lease: Lease, crash: Crash, *, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+        self, held: Held, progress: Progress, provider: Provider, lease: Lease, crash: Crash, *,
+        sleep: Callable[[float], None] = time.sleep, notice: Notice = lambda _, __: None,
+    ) -> None:  # fmt: skip
         self._held, self._progress, self._provider, self._lease, self._crash = held, progress, provider, lease, crash
-        self._sleep = sleep
+        self._sleep, self._notice = sleep, notice
 
     def do(self, act: Act) -> str:
         """How it was settled: receipt, denied, or the kind of evidence. Raises `Indeterminate` and `Fenced`."""
@@ -85,14 +104,14 @@ class Acting:
                 return decision
         effect = self._progress.effects.get(act.index)
         if effect is not None and effect.outcome != NOT_PERFORMED:
-            return "known" if effect.outcome is not None else self._settle(act, effect)
+            return "known" if effect.outcome is not None else self._settle(act, effect, "an attempt before this one ended before it knew")
         effect = self._dispatched(act, approval_id, again=effect is not None)
         self._crash.reached(Phase.DISPATCHED, act.index)
         self._lease.require()
         try:
             receipt = self._provider.send(effect.effect_id, act)
-        except Unanswered:
-            return self._settle(act, effect)
+        except Unanswered as error:
+            return self._settle(act, effect, str(error))
         self._crash.reached(Phase.SENT, act.index)
         self._tell(act, effect, "receipt", {"receipt_digest": _digest(receipt), "outcome": "succeeded", "content": _text(receipt)})
         return "receipt"
@@ -104,6 +123,10 @@ class Acting:
             answer = self._held.tell(f"{self._held.path}/approvals", asked, f"{act.index}/asked")
             self._progress.approvals[act.index] = (answer["approval_id"], OPEN)
             self._crash.reached(Phase.ASKED, act.index)
+        approval_id, decision = self._progress.approvals[act.index]
+        if decision == OPEN:
+            where = f"{self._held.path}/approvals/{approval_id}/decide"
+            self._notice("asks", {"step": act.index, "answer": where, "action_digest": act.digest})
         while self._progress.approvals[act.index][1] == OPEN:
             self._lease.require()
             self._held.catch_up()
@@ -120,17 +143,17 @@ class Acting:
         effect = self._progress.effects[act.index] = Effect(answer["effect_id"])
         return effect
 
-    def _settle(self, act: Act, effect: Effect) -> str:
-        """By evidence, where somebody died before a receipt, or the provider did not answer."""
+    def _settle(self, act: Act, effect: Effect, why: str) -> str:
+        """By evidence, where somebody died before a receipt, or the provider did not answer: that is what `why` tells."""
         if not self._provider.knows_identities:
-            raise Indeterminate(effect.effect_id)
+            raise Indeterminate(effect.effect_id, f"{why}, and {_NO_IDENTITIES}")
         self._lease.require()
         try:
             evidence, receipt = LOOKUP, self._provider.look_up(effect.effect_id)
             if receipt is None:
                 evidence, receipt = MECHANISM, self._provider.send(effect.effect_id, act)
         except Unanswered as error:
-            raise Indeterminate(effect.effect_id) from error
+            raise Indeterminate(effect.effect_id, str(error)) from error
         self._crash.reached(Phase.SENT, act.index)
         told = {"evidence_kind": evidence, "outcome": "succeeded", "receipt_digest": _digest(receipt), "content": _text(receipt)}
         self._tell(act, effect, "reconcile", told)

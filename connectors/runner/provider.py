@@ -1,4 +1,6 @@
-"""A provider for demonstrations and tests: takes actions over HTTP, each once under its key, and counts what it has performed.
+"""A provider for demonstrations and tests (`python -m connectors.runner.provider`).
+
+It takes actions over HTTP, each once under its key, and counts what it has performed.
 
     POST /v1/actions           {"action": digest, "request": text}, Idempotency-Key    201 the receipt; the same one again
     GET  /v1/actions/<key>                                                             200 the receipt | 404
@@ -6,29 +8,35 @@
 `forgetful`: a provider without identities, which performs whatever comes and cannot be asked.
 """
 
+import argparse
 import json
 import re
+import sys
 import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final
 
+DEFAULT_PORT: Final = 8720
 _BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 _LOOKUP: Final = re.compile(r"/v1/actions/([\x21-\x7e]{1,255})")
 
 
 class DemoProvider:
-    """Serves on a port of its own within the block. `performed` counts by action; `keys` names the receipt of each identity."""
+    """Serves within the block, on a free port where `port` is 0. Raises OSError where it is taken.
 
-    def __init__(self, *, forgetful: bool = False) -> None:
+    `performed` counts by action; `keys` names the receipt of each identity.
+    """
+
+    def __init__(self, *, port: int = 0, forgetful: bool = False) -> None:
         self.forgetful = forgetful
         self.performed: Counter[str] = Counter()
         self.keys: dict[str, dict[str, Any]] = {}
         self.drop_answers = 0
         """So many of the next actions are performed, and their answers never leave."""
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="provider", daemon=True)
 
@@ -90,3 +98,28 @@ def _handler(provider: DemoProvider) -> type[BaseHTTPRequestHandler]:
             """Nothing: whoever runs it counts."""
 
     return Handler
+
+
+def main() -> None:
+    """Serves until Ctrl-C. What it has performed is forgotten with it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m connectors.runner.provider",
+        description="A provider for session-streams runner: takes every action, does nothing, and remembers each under its key.",
+    )
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 takes a free one; default {DEFAULT_PORT}")
+    parser.add_argument("--forgetful", action="store_true", help="as one without identities: nothing can be asked of it afterwards")
+    given = parser.parse_args()
+    try:
+        provider = DemoProvider(port=given.port, forgetful=given.forgetful)
+    except (OSError, OverflowError) as error:
+        sys.exit(f"port {given.port}: {error}")
+    with provider:
+        print(f"a provider at {provider.url}; Ctrl-C stops it, and forgets what it has performed", flush=True)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print(f"{provider.performed.total()} actions performed")
+
+
+if __name__ == "__main__":
+    main()

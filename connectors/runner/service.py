@@ -18,6 +18,11 @@ POSITION: Final = "runtime.position_conflict"
 _TRIES: Final = 20
 
 
+Notice = Callable[[str, dict[str, Any]], None]
+"""Called with what happens, and with what there is to say of it: claimed, begun, checkpoint, acted; waits, asks (which somebody has
+to answer, where `answer` says); refused, once for each kind of refusal."""
+
+
 class Fenced(Exception):
     """Another attempt has the Run, or it is over: this worker touches nothing any more."""
 

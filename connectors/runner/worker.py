@@ -20,11 +20,12 @@ from connectors.runner.lease import Lease
 from connectors.runner.plan import HARNESS, HARNESS_REVISION, Act, Pause, Plan, Say
 from connectors.runner.progress import Progress
 from connectors.runner.recovery import Begun, native_state, recover
-from connectors.runner.service import Coordinates, Fenced, Held, standing_of
+from connectors.runner.service import Coordinates, Fenced, Held, Notice, standing_of
 from connectors.runner.workspace import Kept, Workspace
 from session_streams import Claim, Client, Conflict
 
 TRANSCRIPT_PIN: Final = "transcript"
+SETTLED: Final = "runtime.already_settled"
 LANE: Final = "transcripts"
 EXACT: Final = Coordinates(
     harness_revision=HARNESS_REVISION, environment_revision="directory-1", driver=f"{HARNESS}@{HARNESS_REVISION}",
@@ -56,7 +57,8 @@ class End(StrEnum):
 
 
 class Left(Struct, frozen=True, kw_only=True):
-    """`settled` counts actions by how they were settled."""
+    """`settled` counts actions by how they were settled. `detail` says why; where it is indeterminate, which effect is, and
+    `cause` what kept the provider from telling."""
 
     end: End
     generation: int = 0
@@ -64,6 +66,8 @@ class Left(Struct, frozen=True, kw_only=True):
     settled: dict[str, int] = {}
     missing: tuple[str, ...] = ()
     detail: str = ""
+    session_id: str = ""
+    cause: str = ""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -84,10 +88,6 @@ class Target(Struct, frozen=True):
 
     session_id: str
     run_id: str
-
-
-Notice = Callable[[str, dict[str, Any]], None]
-"""Called with what happens: claimed, begun, checkpoint, acted, refused; and with what there is to say of it."""
 
 
 class Worker:
@@ -111,19 +111,20 @@ class Worker:
         self._client, self._plan_for, self._path, self._provider, self._options = client, plan_for, workspace, provider, options
         self._crash = crash or NoCrash()
         self._lost, self._notice, self._clock, self._sleep = lost, notice, clock, sleep
+        self._refusals: set[tuple[str, str, tuple[str, ...]]] = set()
 
     def run(self, target: Target | None = None, lanes: Sequence[str] = (LANE,)) -> Left:
         """One Run from claim to end: the named one, or any of the lanes. Raises what the client raises."""
         try:
             claimed = self._claimed(target, list(lanes))
         except Conflict as refused:
-            if refused.code == "runtime.already_settled":
+            if refused.code == SETTLED:
                 return Left(end=End.OVER, detail=refused.detail)
             if refused.code != "runtime.replacement_unavailable":
                 raise
             return Left(end=End.UNREPLACEABLE, missing=refused.missing, detail=refused.detail)
         if claimed is None:
-            return Left(end=End.NOTHING)
+            return Left(end=End.NOTHING, detail=f"no Run could be had within {self._options.patience_s:g} s")
         plan = self._plan_for(claimed.run_id)
         attempt = _Attempt(self._client, claimed, plan, self._path, self._provider, self._options, self._crash, self._notice, self._sleep)
         self._notice("claimed", {"generation": claimed.generation, "mode": claimed.recovery["mode"], "reason": claimed.recovery["reason"]})
@@ -154,7 +155,7 @@ class Worker:
         try:
             return self._client.claim(target.session_id, target.run_id, key=key, **body)
         except Conflict as refused:
-            self._refused(refused)
+            self._refused("claim", refused)
             if refused.code == "runtime.attempt_not_claimable":
                 return None
             if refused.code != "runtime.replacement_unavailable" or not self._options.replaces:
@@ -166,14 +167,18 @@ class Worker:
         try:
             return self._client.replace(target.session_id, target.run_id, key=f"{key}/replace", **evidence)
         except Conflict as refused:
-            self._refused(refused)
+            self._refused("replace", refused)
             moved = "recovery_frontier" in refused.missing and standing != standing_of(self._client, target.session_id, target.run_id)
             if refused.code in ("runtime.attempt_not_claimable", "runtime.attempt_fenced") or moved:
                 return None  # Somebody else was faster, or the Run has moved on: look again.
             raise
 
-    def _refused(self, refused: Conflict) -> None:
-        self._notice("refused", {"code": refused.code, "missing": refused.missing})
+    def _refused(self, asked: str, refused: Conflict) -> None:
+        """Told once, however often the same is refused while a lease runs out; that the Run is over is told at the end."""
+        what = asked, refused.code, refused.missing
+        if refused.code != SETTLED and what not in self._refusals:
+            self._refusals.add(what)
+            self._notice("refused", {"asked": asked, "code": refused.code, "missing": refused.missing})
 
 
 class _Attempt:
@@ -200,7 +205,7 @@ class _Attempt:
         except Fenced as fenced:
             return self._left(End.FENCED, str(fenced))
         except Indeterminate as effect:
-            return self.give_up(End.INDETERMINATE, str(effect))
+            return self.give_up(End.INDETERMINATE, effect.effect_id, effect.cause)
 
     def _work(self) -> None:
         self._crash.reached(Phase.CLAIMED)
@@ -213,7 +218,7 @@ class _Attempt:
         self._checkpoint()
         self.held.tell(f"{self.held.attempt_path}/ready", {}, "ready")
         self._crash.reached(Phase.READY)
-        acting = Acting(self.held, self._progress, self._provider, self._lease, self._crash, sleep=self._sleep)
+        acting = Acting(self.held, self._progress, self._provider, self._lease, self._crash, sleep=self._sleep, notice=self._notice)
         begun_at = self._progress.next
         for step in self._plan.steps[begun_at:]:
             self._lease.require()
@@ -249,6 +254,9 @@ class _Attempt:
                 body["expires_at"] = (datetime.now(UTC) + _TIMER).isoformat()
             self._progress.waits[step.index] = self.held.tell(f"{self.held.path}/waits", body, f"{step.index}/opened")["wait_id"]
             self._crash.reached(Phase.OPENED, step.index)
+        if self._progress.next <= step.index:
+            where = f"{self.held.path}/waits/{self._progress.waits[step.index]}/answer"
+            self._notice("waits", {"step": step.index, "kind": step.kind, "answer": where})
         while self._progress.next <= step.index:
             self._lease.require()
             self.held.catch_up()
@@ -280,13 +288,16 @@ class _Attempt:
         self._notice("checkpoint", {"step": steps, "checkpoint_id": checkpoint["checkpoint_id"], "through_sequence": boundary})
         self._crash.reached(Phase.CHECKPOINTED)
 
-    def give_up(self, end: End, detail: str) -> Left:
+    def give_up(self, end: End, detail: str, cause: str = "") -> Left:
         """The attempt ends here, so that others need not wait for its lease; an effect without a receipt is indeterminate with it."""
         try:
             self.held.tell(f"{self.held.attempt_path}/fail", {"reason": end}, "fail")
         except Fenced as fenced:
             return self._left(End.FENCED, str(fenced))
-        return self._left(end, detail)
+        return self._left(end, detail, cause)
 
-    def _left(self, end: End, detail: str = "") -> Left:
-        return Left(end=end, generation=self.held.generation, begun=self._begun, settled=self._settled, detail=detail)
+    def _left(self, end: End, detail: str = "", cause: str = "") -> Left:
+        return Left(
+            end=end, generation=self.held.generation, begun=self._begun, settled=self._settled, detail=detail, cause=cause,
+            session_id=self.held.session_id,
+        )  # fmt: skip

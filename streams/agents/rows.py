@@ -9,19 +9,18 @@ What is in the store only is made of the other rows, so a restore from the chang
 nothing in the background deletes it (design 06).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from streams.agents.core import Head
 from streams.agents.records import decode_checkpoint
 from streams.errors import RecordUnreadable, StoreUnusable
+from streams.loop.handler import Get
 from streams.store.table import Put, Reads
 
 OVER: Final = b"~over/"
 _IDS: Final = b"~id/"
 _NUMBER_BYTES: Final = 8
-
-Get = Callable[[bytes], bytes | None]
 
 
 def head_key(scope_key: str) -> bytes:

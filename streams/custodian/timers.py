@@ -9,7 +9,7 @@
 What is in the store only is made of the timers themselves, so a restore from the changelog gives the same rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from schemas import codec
 from streams.errors import StoreUnusable
+from streams.loop.handler import Get
 from streams.store.table import Put, Reads
 
 LEASE: Final = b"lease"
@@ -26,8 +27,6 @@ ARMED: Final = b"~armed"
 _TIMER: Final = "timer/armed"
 _UPLOAD: Final = "timer/upload"
 _NUMBER_BYTES: Final = 8
-
-Get = Callable[[bytes], bytes | None]
 
 
 class Timer(Struct, frozen=True, gc=False, kw_only=True):

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from streams.custody.days import day_end_us
 from streams.custody.keyring import SecretRef
 from streams.custody.sealed_bytes import NONCE_BYTES, SALT_BYTES, Opened, content_aad, opened_with, sealed_with
-from streams.custody.sealing import UNREADABLE, Sealer
+from streams.custody.sealing import UNREADABLE, NotAtHand, Sealer
 from streams.errors import ContentUnavailable, Invalid
 from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED
 
@@ -60,6 +60,9 @@ def open_agent_state(sealer: Sealer, place: StatePlace, ciphertext: bytes, diges
     except Invalid as error:
         raise ContentUnavailable(f"state of {place.save_id}: {error.detail}", code=UNREADABLE) from error
     if over or len(secrets) < 2:
+        if not ask:
+            # Why it is closed only the keyring knows.
+            raise NotAtHand
         raise ContentUnavailable(f"state of {place.save_id}", code=_why_closed(sealer, subject, day, over))
     opened = opened_with(_cipher(secrets[subject], secrets[day]), _aad(place), ciphertext, digest)
     if not isinstance(opened, Opened):

@@ -1,4 +1,4 @@
-"""UTC days, by which content expires: as ordinals (`date.toordinal`) to count with, as YYYY-MM-DD in records. Moments, as people read them."""
+"""UTC days, by which content expires: as ordinals (`date.toordinal`) to count with, as YYYY-MM-DD in records; moments, for people."""
 
 from datetime import date, datetime, timedelta
 from functools import lru_cache

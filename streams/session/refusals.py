@@ -70,6 +70,6 @@ def fenced(run_id: str, generation: int, *, over: bool = False) -> Rejected:
     return Rejected(ATTEMPT_FENCED, f"{run_id}: generation {generation} is over" if over else f"{run_id} is at generation {generation}")
 
 
-def expired(code: str, item_id: str, expires_at: int) -> Rejected:
-    """`expires_at` in microseconds since the epoch."""
-    return Rejected(code, f"{item_id} expired at {moment(expires_at)}")
+def expired(code: str, item_id: str, expires_at: int | None) -> Rejected:
+    """`expires_at` in microseconds since the epoch, where the thing has one."""
+    return Rejected(code, f"{item_id} expired" if expires_at is None else f"{item_id} expired at {moment(expires_at)}")

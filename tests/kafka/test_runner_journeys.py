@@ -143,6 +143,7 @@ def test_without_a_trusted_statement_a_ready_attempt_is_not_replaced_and_everyth
         (left,) = process.told("left")
         assert (left["end"], left["missing"]) == ("unreplaceable", ["verification"])
         plain, _ = process.told("refused")
+        assert plain["asked"] == "claim"
         assert plain["code"] == "runtime.replacement_unavailable"
         assert plain["missing"] == ["recovery_frontier", "verification"], "a plain claim brings no evidence at all"
         with pytest.raises(Conflict) as refused:
@@ -164,6 +165,7 @@ def test_a_provider_that_knows_no_identities_leaves_the_effect_indeterminate_for
         assert process.wait() == INDETERMINATE, process.text()
         (left,) = process.told("left")
         effect_id = left["detail"]
+        assert "no identities" in left["cause"]
         assert scene.provider.performed == {act.digest: 1}
         graph = httpx.get(
             f"{roles.url}/v1/sessions/{scene.target.session_id}/graph", headers={"authorization": f"Bearer {stage.keys[0]}"}, timeout=20
@@ -213,6 +215,7 @@ def test_a_runner_that_stood_still_and_was_replaced_wakes_up_fenced_and_touches_
     with stage.open(answers=False) as scene:
         first = scene.start(0)
         eventually(lambda: any(event["type"] == "wait.opened" for event in scene.events()), timeout_s=60)
+        eventually(lambda: bool(first.told("waits")), timeout_s=60)
         os.kill(first.process.pid, signal.SIGSTOP)
         second = scene.start(1)
         eventually(lambda: bool(second.told("begun")), timeout_s=60)

@@ -23,6 +23,7 @@ class AgentsInMemory:
         """(workspace, subject, agent, kind) -> its versions, the head last."""
         self._offsets = itertools.count()
         self.failing: Exception | None = None
+        self.on_through: Callable[[float], None] = lambda seconds: None
 
     async def save(self, caller: Caller, new: NewState) -> Written | Conflict | None:
         self._check()

@@ -11,14 +11,16 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from connectors.edge.fields import CheckpointId
+from connectors.gateway.agents.fields import NAME_MAX
 from connectors.gateway.agents.route import AgentRoute
+from streams.agents.core import TTL_SECONDS_MAX, TTL_SECONDS_MIN
 
 JSON: Final = "application/json"
 _REF: Final = "#/components/schemas/{name}"
 
-Text = Annotated[str, Meta(min_length=1, max_length=200, description="In UTF-16 units, and not blank")]
+Text = Annotated[str, Meta(min_length=1, max_length=NAME_MAX, description="In UTF-16 units, and not blank")]
 Kind = Literal["task_state", "conversation", "workflow", "cursor"]
-Ttl = Annotated[int, Meta(ge=60, le=2_592_000)]
+Ttl = Annotated[int, Meta(ge=TTL_SECONDS_MIN, le=TTL_SECONDS_MAX)]
 StateHash = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", description="SHA-256 of the state as JSON.stringify writes it")]
 When = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$")]
 State = Annotated[dict[str, Any] | list[Any] | str | int | float | bool, Meta(description="Any JSON but null, at most 64,000 bytes")]

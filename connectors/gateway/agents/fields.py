@@ -8,14 +8,13 @@ import msgspec
 
 from connectors.gateway.agents import js
 from connectors.gateway.agents.failures import Failure, invalid
+from streams.agents.core import KINDS, TTL_SECONDS_MAX, TTL_SECONDS_MIN
 
 NAME_MAX: Final = 200
 """UTF-16 units of `subject_id`, `agent_id` and `run_id`."""
 KIND_MAX: Final = 120
-KINDS: Final = ("task_state", "conversation", "workflow", "cursor")
 STATE_BYTES_MAX: Final = 64_000
 """Of the canonical text in UTF-8, inclusive."""
-TTL_MIN_S, TTL_MAX_S = 60, 2_592_000
 
 _UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _HASH: Final = re.compile("[0-9a-f]{64}")
@@ -63,6 +62,10 @@ def required_integer(body: dict[str, Any], name: str, low: int, high: int) -> in
     if not low <= value <= high:
         raise _between(name, low, high)
     return value
+
+
+def ttl_seconds(body: dict[str, Any]) -> int:
+    return required_integer(body, "ttl_seconds", TTL_SECONDS_MIN, TTL_SECONDS_MAX)
 
 
 def kind(body: dict[str, Any]) -> str:

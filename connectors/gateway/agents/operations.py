@@ -4,7 +4,6 @@ What is missing, expired, erased or somebody else's is the same 404 everywhere.
 """
 
 import hashlib
-import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
@@ -37,7 +36,7 @@ def new_state(body: dict[str, Any], agent_id: str, if_match: str | None = None) 
         run_id=run_id,
         state=state,
         state_hash=hashlib.sha256(state.encode()).hexdigest(),
-        ttl_seconds=fields.required_integer(body, "ttl_seconds", fields.TTL_MIN_S, fields.TTL_MAX_S),
+        ttl_seconds=fields.ttl_seconds(body),
         expected_state_hash=fields.expected_state_hash(body, if_match),
     )
 
@@ -51,9 +50,7 @@ async def save(
     """
     look = partial(new_state, body, principal.agent_id, if_match)
     new = await gateway.in_thread(look) if large else look()
-    began = time.monotonic()
     written = await gateway.agents.save(_caller(principal), new)
-    gateway.agent_changes.done(time.monotonic() - began)
     if written is None:
         raise not_found()
     if isinstance(written, Conflict):

@@ -6,11 +6,12 @@ from typing import Any, Final
 from connectors.gateway.agents import operations
 from connectors.gateway.call import Call
 from connectors.gateway.service import INLINE_BYTES_MAX, Gateway
+from streams.agents.core import KINDS
 
 _SUBJECT: Final = {"type": "string", "description": "Whom or what the work is about; at most 200 characters."}
 _KIND: Final = {
     "type": "string",
-    "enum": ["task_state", "conversation", "workflow", "cursor"],
+    "enum": list(KINDS),
     "description": "What is kept. An agent has one checkpoint of each kind for a subject.",
 }
 _AGENT: Final = {"type": "string", "description": "The calling agent's own id, which is also what it is when left out."}
@@ -57,13 +58,13 @@ Tool = Callable[[Gateway, Call, Any], Awaitable[dict[str, Any]]]
 async def _save(gateway: Gateway, call: Call, arguments: Any) -> dict[str, Any]:
     """What is no object counts as an empty one."""
     body = {name: value for name, value in arguments.items() if name != "idempotency_key"} if isinstance(arguments, dict) else {}
-    if gateway.changes.full():
-        raise gateway.changes.refusal()
-    gateway.changes.take()
+    if gateway.agent_changes.full():
+        raise gateway.agent_changes.refusal()
+    gateway.agent_changes.take()
     try:
         _, data = await operations.save(gateway, call.principal, body, large=len(call.body) > INLINE_BYTES_MAX)
     finally:
-        gateway.changes.give_back()
+        gateway.agent_changes.give_back()
     return data
 
 

@@ -36,6 +36,8 @@ def _lease_ms(work: Work, default: int) -> int | Rejected:
     if SHORTEST_LEASE_MS <= asked <= LONGEST_LEASE_MS:
         return asked
     return Rejected(refusals.INVALID, f"lease_ms: {SHORTEST_LEASE_MS} to {LONGEST_LEASE_MS}")
+
+
 def claim(work: Work) -> Rejected | None:
     """Grants the Run to the principal, or tells the live grant again to whoever repeats its claim."""
     draft = work.command.drafts[0]

@@ -14,7 +14,7 @@ from connectors.support.journeys import record
 from connectors.support.statement import Evidence
 from connectors.support.support import running_release
 from streams.custody.signing import SigningKey
-from streams.errors import Invalid, NotFound
+from streams.errors import Invalid, Misconfigured, NotFound
 from tests.support.journeys import LANE, NOON, SupportFolder
 
 
@@ -90,3 +90,62 @@ def test_what_is_no_public_key_is_refused_and_an_unknown_one_cannot_be_removed(d
     with pytest.raises(NotFound):
         run(data, "trust", "--remove", "abc")
     assert not (data / "support").exists()
+
+
+OWN = [
+    "record", "--capability", REPLACEMENT, "--driver", "mine@1", "--sandbox-provider-revision", "docker@27", "--policy", "standard",
+    "--execution-target", "local", "--harness-revision", "h-1", "--environment-revision", "image-7", "--test", "tests/mine.py",
+]  # fmt: skip
+"""A journey of a worker of one's own."""
+
+
+def posture(data: Path) -> tuple[str, list[str]]:
+    # What a gateway logs about a line that counts as nothing stands between them.
+    rows = [json.loads(line) for line in run(data, "show", "--json").splitlines() if line.startswith("{")]
+    (row,) = [row for row in rows if row["capability"] == REPLACEMENT]
+    return row["posture"], row["readiness"]["missing"]
+
+
+def test_what_ones_own_test_has_seen_counts_once_its_key_is_trusted(data: Path, tmp_path: Path) -> None:
+    key = tmp_path / "mine.pem"
+    told = run(data, *OWN, "--passed", "--key", str(key), "--make-key")
+    assert f"  {data / 'support' / STATEMENTS}\n" in told
+    assert f"support trust --key-file {key}" in told
+    assert posture(data) == ("unobserved", ["evidence_missing"])
+    run(data, "trust", "--key-file", str(key))
+    assert posture(data) == ("supported", [])
+    again = json.loads(run(data, *OWN, "--failed", "--key", str(key), "--json"))
+    assert again["key_id"] == SigningKey.at(key).public.key_id
+    assert posture(data) == ("unobserved", ["evidence_failed"])
+
+
+def test_a_table_shows_every_coordinate_of_a_lane(data: Path, tmp_path: Path) -> None:
+    key = tmp_path / "mine.pem"
+    run(data, "trust", "--key-file", str(key))
+    run(data, *OWN, "--passed", "--key", str(key))
+    names, *lines = [line.split("\t") for line in run(data, "show").splitlines()]
+    row = dict(zip(names, next(line for line in lines if line[0] == REPLACEMENT), strict=True))
+    assert [row[name] for name in ("driver", "sandbox", "policy", "target", "harness", "environment")] == [
+        "mine@1", "docker@27", "standard", "local", "h-1", "image-7"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        ([*OWN, "--passed"], Misconfigured),
+        ([*OWN, "--passed", "--make-key", "--capability", "telepathy"], Invalid),
+        ([*OWN, "--passed", "--make-key", "--driver", "a b"], Invalid),
+        ([*OWN, "--passed", "--make-key", "--session", "mine"], Invalid),
+        ([*OWN[:11], *OWN[15:], "--passed", "--make-key"], Invalid),
+    ],
+    ids=["no key", "no such capability", "no name", "no session", "no harness and environment"],
+)
+def test_what_would_count_as_nothing_is_not_recorded(data: Path, tmp_path: Path, arguments: list[str], refusal: type[Exception]) -> None:
+    with pytest.raises(refusal):
+        run(data, *arguments, "--key", str(tmp_path / "mine.pem"))
+    assert not (data / "support" / STATEMENTS).exists()
+
+
+def test_how_a_journey_ended_has_to_be_said(data: Path, tmp_path: Path) -> None:
+    assert "--passed" in run(data, *OWN, "--key", str(tmp_path / "mine.pem"), "--make-key", status=2)

@@ -63,7 +63,9 @@ def checkpoint(client: Client, claim: Claim, content: bytes = SNAPSHOT) -> str:
     upload = client.upload_snapshot(claim.session_id, content, report=claim.report)
     snapshot = {"upload_id": upload.upload_id}
     at = boundary(client, claim.session_id)
-    return client.create_checkpoint(claim.session_id, report=claim.report, snapshot=snapshot, continuation=REBUILD, **at).checkpoint_id
+    return client.create_checkpoint(
+        claim.session_id, report=claim.report, snapshot=snapshot, continuation=REBUILD, harness_revision="h1", **at
+    ).checkpoint_id
 
 
 def test_the_whole_way_from_a_claim_to_a_fork(client: Client, claim: Claim) -> None:
@@ -71,6 +73,7 @@ def test_the_whole_way_from_a_claim_to_a_fork(client: Client, claim: Claim) -> N
     made = checkpoint(client, claim)
     listed = list(client.checkpoints(claim.session_id, page_size=1))
     assert [each.checkpoint_id for each in listed] == [made]
+    assert [(each.harness_revision, each.environment_revision) for each in listed] == [("h1", None)]
     assert b"".join(client.checkpoint_content(claim.session_id, made)) == SNAPSHOT
     child = client.fork(claim.session_id, checkpoint_id=made)
     assert child.restores["files"] is True

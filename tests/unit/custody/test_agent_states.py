@@ -78,6 +78,14 @@ def test_it_is_not_opened_once_its_day_is_over_whether_or_not_the_secret_is_gone
     assert why(sealer, PLACE, sealed) == "content.expired"
 
 
+def test_why_it_is_closed_is_not_asked_for_without_asking(sealer: Sealer, clock: Clock) -> None:
+    """Its secrets are at hand, and the keyring alone says whether it was erased."""
+    sealed = seal_agent_state(sealer, PLACE, TEXT)
+    clock.now_us = NOW_US + 2 * DAY_US
+    with pytest.raises(NotAtHand):
+        open_agent_state(sealer, PLACE, *sealed, ask=False)
+
+
 def test_without_asking_it_is_sealed_and_opened_while_its_secrets_are_at_hand(sealer: Sealer) -> None:
     with pytest.raises(NotAtHand):
         seal_agent_state(sealer, PLACE, TEXT, ask=False)

@@ -84,6 +84,47 @@ def test_what_an_erased_subject_left_is_not_there_and_who_comes_back_begins_anew
     asyncio.run(story())
 
 
+def test_the_rows_of_an_erased_subject_stay_and_nobody_is_told_of_them(keyring: SqliteKeyring) -> None:
+    """Subject erasure applies at once, by the secret that goes. No question and no deletion finds what is left, which nobody can open."""
+
+    async def story() -> None:
+        clock = Clock()
+        async with service(keyring, Sealer(keyring, cache_seconds=0, now_us=clock), clock) as agents:
+            written = [await saved(agents, state(text, ttl=86_400)) for text in ("1", "2")]
+            checkpoint_id, store = written[0].checkpoint_id, authority_of(agents).store
+            with store.scan(b"") as pairs:
+                before = dict(pairs)
+            pseudonym = keyring.pseudonym(CALLER.workspace_id, "subject", "mia", create=False)
+            assert pseudonym is not None
+            keyring.destroy([SecretRef("subject", CALLER.workspace_id, pseudonym)])
+            for _ in range(2):
+                assert await agents.at(CALLER, "mia", "cursor") is None
+                assert await agents.by_id(CALLER, checkpoint_id) is None
+                assert await agents.history(CALLER, checkpoint_id, limit=20) is None
+                assert not await agents.delete(CALLER, checkpoint_id)
+                clock.now += 3 * 86_400_000_000  # and expired, it is erased all the same
+            with store.scan(b"") as pairs:
+                assert dict(pairs) == before
+            assert len(before) > 2
+
+    asyncio.run(story())
+
+
+def test_an_expired_row_is_deleted_after_the_secret_of_its_day_has_gone(keyring: SqliteKeyring) -> None:
+    async def story() -> None:
+        clock = Clock()
+        async with service(keyring, Sealer(keyring, cache_seconds=0, now_us=clock), clock) as agents:
+            first = await saved(agents, state("1"))
+            head = await authority_of(agents).by_id(CALLER.workspace_id, first.checkpoint_id)
+            assert head is not None
+            keyring.destroy([SecretRef("day", CALLER.workspace_id, head.sealed.expiry_day)])
+            clock.now += 3 * 86_400_000_000
+            assert await agents.delete(CALLER, first.checkpoint_id)
+            assert not await agents.delete(CALLER, first.checkpoint_id)
+
+    asyncio.run(story())
+
+
 def test_what_expired_is_gone_for_good_with_the_secret_of_its_day_while_its_row_and_id_stay(keyring: SqliteKeyring) -> None:
     async def story() -> None:
         clock = Clock()
@@ -105,6 +146,26 @@ def test_a_read_of_an_unknown_subject_makes_no_pseudonym(keyring: SqliteKeyring)
         async with service(keyring, Sealer(keyring, cache_seconds=10, now_us=clock), clock) as agents:
             assert await agents.at(CALLER, "mia", "cursor") is None
             assert keyring.pseudonym(CALLER.workspace_id, "subject", "mia", create=False) is None
+
+    asyncio.run(story())
+
+
+def test_whoever_lets_changes_in_is_told_how_long_each_took(keyring: SqliteKeyring) -> None:
+    """Saves and deletions alike, and of what was not answered nothing."""
+
+    async def story() -> None:
+        clock, took = Clock(), list[float]()
+        async with service(keyring, Sealer(keyring, cache_seconds=10, now_us=clock), clock, timeout_s=0.05) as agents:
+            agents.on_through = took.append
+            first = await saved(agents, state("1"))
+            assert len(took) == 1
+            assert await agents.delete(CALLER, first.checkpoint_id)
+            assert len(took) == 2
+            authority_of(agents).deaf = True
+            with pytest.raises(OutcomeUnknown):
+                await agents.save(CALLER, state("2"))
+            assert len(took) == 2
+            assert min(took) >= 0
 
     asyncio.run(story())
 

@@ -15,7 +15,7 @@ from connectors.gateway.app import DOCUMENT, ROUTES
 from connectors.gateway.openapi import codes_of
 from connectors.gateway.problems import STATUS, status_of
 from streams.session import refusals
-from tests.support.gateway import check_documented
+from tests.support.gateway import World, check_documented
 
 SPEC: dict[str, Any] = json.loads(DOCUMENT)
 
@@ -97,3 +97,21 @@ def test_an_answer_that_is_not_documented_would_fail_a_test() -> None:
     problem = {"type": "t", "title": "t", "status": 409, "code": "runtime.session_closed", "detail": "d"}
     with pytest.raises(AssertionError):
         check_documented(httpx.Response(409, json=problem, request=request))
+
+
+def test_the_position_of_a_report_is_optional_on_three_routes_only(shared: World) -> None:
+    paths = httpx.get(f"{shared.url}/openapi.json").json()["paths"]
+    without = set()
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            for parameter in operation.get("parameters", ()):
+                if parameter["name"] == "Session-Streams-Report" and parameter["schema"]["pattern"].endswith(")?$"):
+                    without.add((method, path.rpartition("/")[2]))
+    assert without == {("post", "renew"), ("post", "snapshots"), ("get", "conversation")}
+
+
+def test_the_lines_of_a_conversation_are_described(shared: World) -> None:
+    paths = httpx.get(f"{shared.url}/openapi.json").json()["paths"]
+    (operation,) = [methods["get"] for path, methods in paths.items() if path.endswith("/conversation")]
+    described = operation["responses"]["200"]["content"]["application/x-ndjson"]["schema"]["description"]
+    assert all(f'"kind":"{kind}"' in described for kind in ("event", "gap", "end"))

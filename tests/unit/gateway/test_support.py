@@ -107,7 +107,13 @@ def test_a_feature_list_beside_the_evidence_changes_nothing(client: httpx.Client
 
 def test_one_capability_may_be_asked_for(client: httpx.Client) -> None:
     assert list(rows(client, capability="steering")) == ["steering"]
-    assert rows(client, capability="telepathy") == {}
+    assert list(rows(client, capability="handoff")) == ["handoff"]
+
+
+def test_a_capability_that_there_is_not_is_refused_and_the_others_named(client: httpx.Client) -> None:
+    response = client.get(PATH, params={"capability": "telepathy"})
+    assert (response.status_code, response.json()["code"]) == (422, "request.invalid")
+    assert "steering" in response.json()["detail"]
 
 
 def test_a_part_of_a_tuple_is_refused(client: httpx.Client) -> None:

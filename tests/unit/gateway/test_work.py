@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from tests.support.gateway import World, message, new_session, post
+from tests.support.workers import worker_of
 
 ACTION, REQUEST, RECEIPT = ("sha256:" + digit * 64 for digit in "123")
 
@@ -184,3 +185,21 @@ def test_an_effect_whose_approval_was_not_granted_is_refused(worker: Worker) -> 
     approval = worker.post(f"{worker.session}/approvals", {"action_digest": ACTION}, status=201)["approval_id"]
     body = {"provider": "airline", "request_digest": REQUEST, "action_digest": ACTION, "approval_id": approval}
     assert worker.post(f"{worker.session}/effects", body, status=409)["code"] == "runtime.approval_required"
+
+
+def test_a_report_without_its_position_is_told_which_part_is_missing(client: httpx.Client) -> None:
+    session = new_session(client)
+    worker = worker_of(client, session)
+    three = worker.report.rpartition(";")[0]
+    refused = post(client, f"{worker.session}/events", message("late", run_id=worker.run_id), status=400, session_streams_report=three)
+    assert refused["detail"] == (
+        "Session-Streams-Report: expected_run_sequence is missing, the fourth part of"
+        " run_id;generation;native_task_id;expected_run_sequence"
+    )
+    post(client, f"{worker.attempt}/renew", session_streams_report=three)
+
+
+def test_who_failed_is_told_that_its_generation_is_over(client: httpx.Client) -> None:
+    worker = worker_of(client, new_session(client))
+    worker.post(f"{worker.attempt}/fail", {"reason": "lost"})
+    assert worker.upload(b"late").json()["detail"] == f"{worker.run_id}: generation 1 is over"

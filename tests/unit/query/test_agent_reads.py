@@ -92,6 +92,23 @@ def test_a_read_between_the_commit_and_the_store_is_held_until_the_store_has_wha
     assert head_of(answers[0].result(5)).state_hash == state(2)
 
 
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_PRODUCE, CrashPoint.AFTER_COMMIT], ids=lambda point: point.name.lower())
+def test_a_save_is_acknowledged_only_when_it_is_committed_and_readable(world: AgentWorld, point: CrashPoint) -> None:
+    """Killed before its commit nobody is told of it; whoever was told reads it from its heir. Decided once either way."""
+    command_id = world.save(HERE, 1)
+    world.processes["0"].crash.point = point
+    assert not world.step(), "it has died there"
+    committed = point is CrashPoint.AFTER_COMMIT
+    assert [each.command_id for each in world.outcomes()] == ([command_id] if committed else [])
+    assert len(world.table()) == committed
+    world.start()
+    world.settle()
+    assert (world.outcome(command_id).status, world.outcome(command_id).version) == ("saved", 1)
+    head = world.head(HERE)
+    assert head is not None
+    assert (head.state_hash, head.version) == (state(1), 1)
+
+
 def test_a_read_by_the_id_of_a_row_that_was_just_acknowledged_finds_it(world: AgentWorld, reader: Reader) -> None:
     command_id = world.save(HERE, 1)
     reads, answers = world.processes["0"].reads, list["Future[Any]"]()

@@ -11,12 +11,11 @@ import pytest
 from connectors.runner.acting import Acting, Indeterminate, Provider
 from connectors.runner.crash import DieAt, NoCrash, Phase
 from connectors.runner.lease import Lease
-from connectors.runner.plan import Act, Plan, Say, make_plan, read_records
+from connectors.runner.plan import Act, Plan, make_plan, read_records
 from connectors.runner.progress import Effect, Progress
 from connectors.runner.provider import DemoProvider
-from connectors.runner.recovery import _files
 from connectors.runner.service import Fenced, Held
-from connectors.runner.workspace import Workspace
+from connectors.runner.worker import End, Options, Target, Worker
 from session_streams import Answer, Claim, Conflict, ConnectionFailed, Event
 from streams.errors import Misconfigured
 from tests.support.examples import made_up_id
@@ -278,7 +277,7 @@ def test_a_provider_without_identities_is_neither_asked_nor_sent_the_same_again(
     progress.effects[TESTED] = Effect("eff_old")
     service = Service()
     with DemoProvider(forgetful=True) as demo, Provider(demo.url, knows_identities=False) as provider:
-        with pytest.raises(Indeterminate):
+        with pytest.raises(Indeterminate, match="no identities"):
             acting(service, provider)(TESTED)
         assert demo.performed == {}
     assert service.asked == []
@@ -286,28 +285,56 @@ def test_a_provider_without_identities_is_neither_asked_nor_sent_the_same_again(
 
 def test_a_provider_that_is_away_leaves_it_indeterminate(acting: Any, progress: Progress) -> None:
     progress.effects[TESTED] = Effect("eff_old")
-    with Provider("http://127.0.0.1:9", timeout_s=1) as provider, pytest.raises(Indeterminate):
+    with Provider("http://127.0.0.1:9", timeout_s=1) as provider, pytest.raises(Indeterminate) as left:
         acting(Service(), provider)(TESTED)
+    assert left.value.effect_id == "eff_old"
+    assert "refused" in left.value.cause, "why it is so"
 
 
-# -- files out of the log
+# -- what a worker tells
 
 
-def test_what_the_log_tells_behind_the_snapshot_is_written_again(plan: Plan, tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path / "w")
-    told = {step.index: step.writes for step in plan.steps if isinstance(step, Say) and step.writes}
-    assert _files(workspace, plan, told, range(0, 7), restored=False) == "log"
-    assert b"16:35" in workspace.files()["notices/spring-tide.md"]
-    assert _files(workspace, plan, told, range(7, len(plan.steps)), restored=True) == "checkpoint"
-    assert set(workspace.files()) == {"notices/spring-tide.md", "notices/INDEX.md"}
+class Taken(Service):
+    """Somebody else holds the Run."""
+
+    def claim(self, *_: Any, **__: Any) -> Claim:
+        raise conflict("runtime.attempt_not_claimable")
 
 
-def test_where_content_is_gone_that_a_file_was_written_with_the_workspace_is_fresh_and_says_so(plan: Plan, tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path / "w")
-    told = {step.index: step.writes for step in plan.steps if isinstance(step, Say) and step.writes}
-    del told[1]
-    assert _files(workspace, plan, told, range(0, 7), restored=False) == "fresh"
-    assert workspace.files() == {}
+def test_however_often_a_run_cannot_be_had_it_is_told_once(tmp_path: Path, plan: Plan) -> None:
+    told: list[tuple[str, Any]] = []
+    clock = Clock()
+
+    def sleep(seconds: float) -> None:
+        clock.now_s += seconds
+
+    with Provider("http://127.0.0.1:9") as provider:
+        worker = Worker(
+            Taken(), lambda _: plan, tmp_path / "w", provider, Options(patience_s=5), clock=clock, sleep=sleep,  # type: ignore[arg-type]
+            notice=lambda what, of: told.append((what, of)),
+        )  # fmt: skip
+        left = worker.run(Target(made_up_id("sess"), RUN))
+    assert (left.end, left.detail) == (End.NOTHING, "no Run could be had within 5 s")
+    assert told == [("refused", {"asked": "claim", "code": "runtime.attempt_not_claimable", "missing": ()})]
+
+
+def test_whoever_waits_for_an_approval_says_so_and_where_it_is_given(plan: Plan, progress: Progress) -> None:
+    service, told = Service(), list[tuple[str, Any]]()
+    held = held_of(service, progress)
+
+    def granted(_: float) -> None:
+        service.tell("approval.requested", approval_id="appr_1", action_digest=digest(plan, PUSHED))
+        service.tell("approval.granted", approval_id="appr_1")
+
+    step = plan.steps[PUSHED]
+    assert isinstance(step, Act)
+    with DemoProvider() as demo, Provider(demo.url) as provider:
+        lease = Lease(held, 60_000, lambda: None)
+        doing = Acting(held, progress, provider, lease, NoCrash(), sleep=granted, notice=lambda what, of: told.append((what, of)))
+        assert doing.do(step) == "receipt"
+    ((what, of),) = told
+    assert (what, of["answer"]) == ("asks", f"/v1/sessions/{made_up_id('sess')}/approvals/appr_1/decide")
+    assert of["action_digest"] == digest(plan, PUSHED)
 
 
 def test_a_crash_point_is_a_phase_of_a_step_or_of_a_beginning() -> None:

@@ -123,7 +123,12 @@ class TestALapsedLease:
         grant = story.working()
         story.tell(part("attempt.ready", run_id=RUN), by=WORKER, report=story.report(grant))
         story.now += 31 * SECOND
-        assert story.refusal(story.claim_parts("2"), kind=Kind.CLAIM, by=OTHER) == "runtime.replacement_unavailable"
+        answer = story.decide(story.command(story.claim_parts("2"), kind=Kind.CLAIM, by=OTHER, lease_ms=30_000))
+        assert isinstance(answer, Rejected)
+        assert answer.code == "runtime.replacement_unavailable"
+        assert answer.detail.endswith(
+            "; POST .../replace takes it, with harness_revision, environment_revision, replaces and frontier_sequence"
+        )
 
     def test_is_lengthened_once_after_a_takeover(self) -> None:
         """Renewals could not be decided while nobody held the partition."""

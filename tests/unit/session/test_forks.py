@@ -5,6 +5,7 @@ from msgspec import structs
 
 from streams.session import chain
 from streams.session.commands import Command, Kind
+from streams.session.days import moment
 from streams.session.decide import AUTHORITY, Decision, decide
 from streams.session.events import CheckpointAttributes, Content, Draft, KeyReference, Link, SessionAttributes
 from streams.session.ids import derive_event_id, derive_from_command
@@ -182,7 +183,7 @@ class TestByCheckpoint:
         story.now = checkpoint(story).expires_at
         answer = refused(story, fork_part(story, checkpoint_id=CKPT))
         assert (answer.code, answer.detail) == (
-            "runtime.checkpoint_expired", f"{CKPT}: checkpoint_expired, expires_at {checkpoint(story).expires_at}",
+            "runtime.checkpoint_expired", f"{CKPT}: checkpoint_expired, expires_at {moment(checkpoint(story).expires_at)}",
         )  # fmt: skip
         story = with_checkpoint()
         erase(story)

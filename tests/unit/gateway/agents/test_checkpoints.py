@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
-from connectors.gateway.agents import fields
+from streams.agents.core import KINDS
 from tests.support.agent_requests import Told, ask, is_enveloped
 from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World
 
@@ -91,6 +91,18 @@ def test_a_bad_kind_is_told_to_the_letter(agent: Agent, subject: str) -> None:
     seed = r"""{ "error": { "code": "VALIDATION_ERROR",
     "message": "Field \"kind\" must be one of: task_state, conversation, workflow, cursor." } }"""
     assert {"error": told.body["error"]} == json.loads(seed)
+    assert agent.find(subject).error == ABSENT
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "other"}, {"state": "x" * 64_000}, {"ttl_seconds": 59}, {"ttl_seconds": 2_592_001}], ids=range(4)
+)
+def test_kind_state_and_ttl_are_checked_before_the_write(agent: Agent, subject: str, wrong: dict[str, Any]) -> None:
+    """The seed: "All three are checked before the write". What was there is as it was."""
+    agent.save(subject, SEED_STATE)
+    before = agent.find(subject).data
+    assert agent.save(subject, **wrong).status == 400
+    assert agent.find(subject).data == before
 
 
 def test_what_is_missing_expired_or_anothers_is_told_to_the_letter_and_alike(shared: World, agent: Agent, subject: str) -> None:
@@ -319,7 +331,7 @@ def test_the_first_of_a_parameter_wins_unknown_ones_are_ignored_and_plus_is_a_sp
 
 
 def test_each_kind_is_a_checkpoint_of_its_own(agent: Agent, subject: str) -> None:
-    ids = {kind: agent.save(subject, {"kind": kind}, kind=kind).data["checkpoint_id"] for kind in fields.KINDS}
+    ids = {kind: agent.save(subject, {"kind": kind}, kind=kind).data["checkpoint_id"] for kind in KINDS}
     assert len(set(ids.values())) == 4
     for kind, checkpoint_id in ids.items():
         assert agent.find(subject, kind).data["state"] == {"kind": kind}

@@ -3,14 +3,17 @@
 import hashlib
 import itertools
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+import session_streams.agent_checkpoints
 from connectors.edge.agents import NewState
+from connectors.gateway.agents import describing
 from connectors.gateway.agents.body import read_object
 from connectors.gateway.agents.failures import Failure
 from connectors.gateway.agents.operations import new_state
+from streams.agents.core import KINDS
 
 AGENT = "agent_" + "a" * 32
 GOOD = '"subject_id":"user_rama","kind":"task_state","state":{"step":3},"ttl_seconds":3600'
@@ -136,6 +139,10 @@ def test_a_kind_is_one_of_four_exactly(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["task_state", "conversation", "workflow", "cursor"])
 def test_each_of_the_four_kinds_is_taken(kind: str) -> None:
     assert saved(f'{GOOD},"kind":"{kind}"').kind == kind
+
+
+def test_the_four_kinds_are_the_same_for_service_document_and_client() -> None:
+    assert KINDS == get_args(describing.Kind) == get_args(session_streams.agent_checkpoints.Kind)
 
 
 @pytest.mark.parametrize(

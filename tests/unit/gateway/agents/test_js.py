@@ -216,7 +216,9 @@ def test_a_body_is_one_deep_and_64_is_the_limit(levels: int, deep: bool) -> None
 
 
 @pytest.mark.parametrize("tail", ["", "]", "}", "x", ",", '"', "\\", "]]}", '"a":1'])
-@pytest.mark.parametrize("spoilt", ["[" * 100, "[" * 50 + "]" * 49 + "[" * 60, '[{"a":' * 60, "[" * 100_000, '[0,"\\"",' * 70])
+@pytest.mark.parametrize(
+    "spoilt", ["[" * 100, "[" * 50 + "]" * 49 + "[" * 60, '[{"a":' * 60, "[" * 100_000, '[0,"\\"",' * 70], ids=range(5)
+)
 def test_deep_text_that_is_no_json_is_said_to_be_no_json(spoilt: str, tail: str) -> None:
     with pytest.raises(js.NotJson):
         js.parse(f'{{"state":{spoilt}{tail}'.encode())

@@ -414,6 +414,21 @@ def test_a_batch_costs_its_key_what_its_messages_would_cost(tmp_path: Path) -> N
         assert codes == ["NOT_FOUND"] * 3 + ["RATE_LIMITED"] * 2
 
 
+def test_a_save_by_a_tool_takes_its_room_from_agents_changes_and_none_from_those_of_sessions(caller: httpx.Client, shared: World) -> None:
+    gateway = shared.gateway
+    for changes, failed in ((gateway.changes, False), (gateway.agent_changes, True)):
+        taken = changes.limit - changes.taken
+        changes.take(taken)
+        try:
+            told = text_of(send(caller, save("room")).json(), failed=failed)
+            read = send(caller, get("room")).json()["result"]
+        finally:
+            changes.give_back(taken)
+        assert ("data" in told, told.get("code")) == ((False, "UNAVAILABLE") if failed else (True, None))
+        assert "isError" not in read, "reads have room of their own"
+    assert gateway.agent_changes.taken == 0
+
+
 def test_states_that_wait_for_their_caller_are_bounded_together(tmp_path: Path) -> None:
     with world(tmp_path, limits=GatewayLimits(threads=2, opened_total_bytes_max=150_000)) as made:
         client = made.client(SCOPE)

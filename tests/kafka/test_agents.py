@@ -18,8 +18,7 @@ from connectors.edge.agent_service import AgentService
 from connectors.edge.agents import Caller, Checkpoint, Conflict, NewState, Written
 from connectors.owner.agent_owners import AgentOwners
 from connectors.owner.token import internal_token
-from streams.agents.core import AgentScope, Head
-from streams.agents.records import decode_checkpoint
+from streams.agents.core import AgentScope
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import NotOwner, Overloaded, Retriable, StreamsError
@@ -28,6 +27,7 @@ from streams.log.requests import CommandLog
 from streams.log.topics import Topics
 from streams.settings import Settings
 from tests.consistency import agents as judging
+from tests.support.agent_log import logged
 from tests.support.processes import Fleet, RoleProcess
 
 T = TypeVar("T")
@@ -102,20 +102,6 @@ async def saved(service: AgentService, state: NewState) -> Written:
     written = await persistently(lambda: service.save(CALLER, state))
     assert isinstance(written, Written)
     return written
-
-
-def logged(settings: Settings) -> list[tuple[bytes, Head]]:
-    """Every committed record of the table, in the order of each partition."""
-    log, found = KafkaLog(settings), list[tuple[bytes, Head]]()
-    places = [(Topics(settings.topic_prefix).agent_checkpoints, partition) for partition in range(settings.partitions)]
-    ends = log.end_offsets(places, committed=True)
-    with closing(log.reader("test", dict.fromkeys(places, 0))) as reader:
-        while any(reader.position(*place) < end for place, end in ends.items()):
-            for record in reader.read(1000, 0.5):
-                assert record.key is not None
-                if record.value is not None:
-                    found.append((record.key, decode_checkpoint(record.value)))
-    return found
 
 
 def test_24_parallel_saves_of_a_fresh_key_make_one_row(settings: Settings, fleet: Fleet) -> None:

@@ -57,13 +57,13 @@ Tool = Callable[[Gateway, Call, Any], Awaitable[dict[str, Any]]]
 async def _save(gateway: Gateway, call: Call, arguments: Any) -> dict[str, Any]:
     """What is no object counts as an empty one."""
     body = {name: value for name, value in arguments.items() if name != "idempotency_key"} if isinstance(arguments, dict) else {}
-    if gateway.changes.full():
-        raise gateway.changes.refusal()
-    gateway.changes.take()
+    if gateway.agent_changes.full():
+        raise gateway.agent_changes.refusal()
+    gateway.agent_changes.take()
     try:
         _, data = await operations.save(gateway, call.principal, body, large=len(call.body) > INLINE_BYTES_MAX)
     finally:
-        gateway.changes.give_back()
+        gateway.agent_changes.give_back()
     return data
 
 

@@ -1,4 +1,4 @@
-"""What the log holds of agents' checkpoints, as anyone may read it."""
+"""What the log holds of agents' checkpoints, for tests that judge by it."""
 
 from contextlib import closing
 
@@ -10,7 +10,7 @@ from streams.settings import Settings
 
 
 def logged(settings: Settings) -> list[tuple[bytes, Head]]:
-    """Every committed record of the table, in the order of each partition."""
+    """Every committed record of the table but tombstones, in the order of each partition."""
     log, found = KafkaLog(settings), list[tuple[bytes, Head]]()
     places = [(Topics(settings.topic_prefix).agent_checkpoints, partition) for partition in range(settings.partitions)]
     ends = log.end_offsets(places, committed=True)

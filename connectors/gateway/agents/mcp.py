@@ -5,6 +5,7 @@ What a tool refuses is a result that the model reads; a JSON-RPC error says that
 
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from connectors.gateway.agents import envelope, js, origin, tools
@@ -122,7 +123,8 @@ async def _tool(gateway: Gateway, call: Call, message_id: Any, params: Message, 
         if not first:
             # A batch costs its key what its messages would cost one by one.
             gateway.rate.take(call.principal.principal_id)
-        text = js.stringify({"data": await tool(gateway, call, params.get("arguments"))})
+        # As it is sent: one character beyond the first plane has Python hold four bytes for each of a text.
+        text = _quoted(js.stringify({"data": await tool(gateway, call, params.get("arguments"))}))
         if len(text) >= HELD_FROM_BYTES // BATCH_MAX:
             call.hold(gateway.opened, len(text))
     except Failure as failure:
@@ -132,7 +134,11 @@ async def _tool(gateway: Gateway, call: Call, message_id: Any, params: Message, 
     except Exception as error:
         _log.error("tool_crashed", tool=name, error=type(error).__name__, where=where(error))
         return _failed(message_id, "Tool execution failed.")
-    return _result(message_id, {"content": [{"type": "text", "text": text}]})
+    return _result(message_id, {"content": [{"type": "text", "text": msgspec.Raw(text)}]})
+
+
+def _quoted(text: str) -> bytes:
+    return js.stringify(text).encode()
 
 
 def _told(failure: Failure) -> str:

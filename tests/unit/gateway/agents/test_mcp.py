@@ -406,6 +406,18 @@ def test_what_nobody_foresaw_is_told_without_a_word_of_it(caller: httpx.Client, 
     assert content == {"type": "text", "text": "Tool execution failed."}
 
 
+def test_a_save_by_a_tool_takes_its_place_among_the_changes_of_agents(caller: httpx.Client, shared: World) -> None:
+    for changes, full in ((shared.gateway.agent_changes, True), (shared.gateway.changes, False)):
+        taken = changes.limit - changes.taken
+        changes.take(taken)
+        try:
+            result = send(caller, save("place")).json()["result"]
+        finally:
+            changes.give_back(taken)
+        assert result.get("isError", False) is full
+        assert changes.taken == 0
+
+
 def test_a_batch_costs_its_key_what_its_messages_would_cost(tmp_path: Path) -> None:
     with world(tmp_path, limits=GatewayLimits(threads=2, requests_per_s=0.001, requests_burst=3)) as made:
         asked = [get("rate", number) for number in range(5)]
@@ -429,10 +441,11 @@ def test_a_save_by_a_tool_takes_its_room_from_agents_changes_and_none_from_those
     assert gateway.agent_changes.taken == 0
 
 
-def test_states_that_wait_for_their_caller_are_bounded_together(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["x" * 60_000, "\N{GRINNING FACE}" * 15_000], ids=["one byte each", "four bytes each"])
+def test_states_that_wait_for_their_caller_are_bounded_together_by_their_bytes(tmp_path: Path, state: str) -> None:
     with world(tmp_path, limits=GatewayLimits(threads=2, opened_total_bytes_max=150_000)) as made:
         client = made.client(SCOPE)
-        send(client, save("large", state="x" * 60_000))
+        send(client, save("large", state=state))
         answers = send(client, [get("large", number) for number in range(4)]).json()
         assert [answer["result"].get("isError", False) for answer in answers] == [False, False, True, True]
         assert text_of(answers[2], failed=True)["code"] == "UNAVAILABLE"

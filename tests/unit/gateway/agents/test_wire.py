@@ -13,6 +13,7 @@ from connectors.gateway.guards import RateLimit
 from streams.errors import BrokerUnavailable, KeyringUnavailable, OutcomeUnknown, Overloaded, StreamsError
 from tests.support.agent_requests import Told, ask, is_enveloped
 from tests.support.gateway import World
+from tests.support.waiting import eventually
 
 UNKNOWN = (404, "NOT_FOUND", "Unknown endpoint.")
 ABSENT = (404, "NOT_FOUND", "Resource was not found.")
@@ -302,6 +303,32 @@ def test_changes_of_sessions_take_no_room_from_agents(shared: World, secret: str
     finally:
         changes.give_back(taken)
     assert told.status == 201
+
+
+@pytest.mark.parametrize(("target", "kind"), [("/v1/checkpoints", "agent_changes"), ("/mcp", "agent_reads")])
+def test_who_is_slow_to_send_a_body_holds_no_place_until_it_is_there(shared: World, target: str, kind: str) -> None:
+    secret, budget = shared.secret("agent-checkpoints:write", "mcp:call"), getattr(shared.gateway, kind)
+    slow, quick = (http.client.HTTPConnection("127.0.0.1", int(shared.url.rsplit(":", 1)[1]), timeout=20) for _ in range(2))
+    given = body(subject_id="slow") if kind == "agent_changes" else b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+    limit, budget.limit = budget.limit, 1
+    try:
+        slow.putrequest("POST", target)
+        slow.putheader("authorization", f"Bearer {secret}")
+        slow.putheader("content-length", str(len(given)))
+        slow.endheaders(given[:10])
+        eventually(lambda: (shared.gateway.bodies.taken, budget.taken) == (10, 0))
+        for _ in range(5):
+            quick.request("POST", target, body=given, headers={"authorization": f"Bearer {secret}"})
+            answer = quick.getresponse()
+            assert answer.status in (200, 201), answer.read()
+            answer.read()
+        slow.send(given[10:])
+        assert slow.getresponse().status == 200
+    finally:
+        budget.limit = limit
+        slow.close()
+        quick.close()
+    assert budget.taken == 0
 
 
 def test_a_key_that_asks_too_much_is_told_when_to_come_back(shared: World, secret: str) -> None:

@@ -156,9 +156,11 @@ def test_an_erased_subject_is_not_found_and_who_returns_begins_anew(roles: Roles
         keyring.destroy([SecretRef("subject", WORKSPACE, pseudonym)])
     finally:
         keyring.close()
-    # What is at hand in a process lives for a lease.
-    eventually(lambda: find(roles, secret, "to_be_erased").status == 404, timeout_s=roles.settings.lease_s * 2 + 5)
+    # What is at hand in a process, names and secrets each by themselves, lives for a lease.
+    within_s = roles.settings.lease_s * 2 + 5
+    eventually(lambda: find(roles, secret, "to_be_erased").status == 404, timeout_s=within_s)
     for path in ("", "/history"):
+        eventually(lambda path=path: ask(roles, "GET", f"/v1/checkpoints/{saved}{path}", secret).status == 404, timeout_s=within_s)
         assert ask(roles, "GET", f"/v1/checkpoints/{saved}{path}", secret).error == ABSENT
     again = save(roles, secret, "to_be_erased", {"said": "again"})
     assert again.status == 201

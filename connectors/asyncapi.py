@@ -32,7 +32,7 @@ _SASL: Final = {
     "GSSAPI": "gssapi",
     "OAUTHBEARER": "oauth2",
 }
-_GROUPS: Final = frozenset({"authority", "projector", "graph", "custodian", "agents"})
+_GROUPS: Final = frozenset({"authority", "projector", "graph", "custodian", "retention", "agents"})
 """Roles that read as a consumer group of their name; the others assign themselves every partition."""
 
 
@@ -98,6 +98,38 @@ _CHANNELS: Final = {
     ),
     "sessions.deadletter": _Channel(
         "What could not be read", ("dead-letter",), "^.*$", "that of the record set aside", ("authority", "gateway"), ()
+    ),
+    "sessions.retention": _Channel(
+        "What is retained no longer",
+        ("retention",),
+        f"^(subject|session|day|dead_letters|checkpoint|erasure|reissue)/ws_{_HEX}/.+$",
+        "there is one",
+        ("retention", "custodian"),
+        ("retention", "custodian", "agents", "gateway", "authority"),
+        True,
+    ),
+    "sessions.confirmations": _Channel(
+        "How far holders of data have followed it",
+        ("confirmation",),
+        "^.+/.+$",
+        "there is one",
+        ("custodian", "agents", "gateway", "authority"),
+        ("retention",),
+    ),
+    "workspaces.commands": _Channel(
+        "What the custodian is asked", ("workspace/command",), f"^ws_{_HEX}$", "there is one", ("gateway",), ("retention",)
+    ),
+    "workspaces.outcomes": _Channel(
+        "Outcomes of what it was asked", ("workspace/outcomes",), "^.+$", "there is one", ("retention",), ("gateway",), True
+    ),
+    "custody.state": _Channel(
+        "What is being erased, as the custodian keeps it",
+        ("custody/entry",),
+        "^.+/.+$",
+        "there is one",
+        ("retention",),
+        ("retention",),
+        True,
     ),
     "workspaces.config": _Channel(
         "Settings of workspaces", ("workspace-config",), f"^ws_{_HEX}/[a-z_]+/.+$", "there is one", ("operator",), ("gateway",)

@@ -81,6 +81,21 @@ class Settings:
     """How long an upload that nothing refers to is kept, at least twice as long as one may take. Half of it is the time to refer to it."""
     sweep_every_s: float = 3_600.0
     """How often a custodian looks for such uploads."""
+    destruction_grace_s: float = 86_400.0
+    """How long after its end what has expired is destroyed: a clock that was wrong for less destroys nothing that is still retained."""
+    clock_drift_s: float = 60.0
+    """By how much this clock and the broker's may differ while something is destroyed because its time is over."""
+    expiries_per_s: float = 1_000.0
+    """What a custodian destroys at most because its time is over, so that a large lot of it delays nobody."""
+    tombstone_horizon_s: float = 7 * 86_400.0
+    """How long a compacted topic keeps tombstones, longer than any outage after which a broker comes back with its disk; a store that was
+    away for longer is made anew."""
+    compacted_segment_s: float = 3_600.0
+    """When a compacted topic begins a new segment: what is in the one before can be removed."""
+    compaction_lag_s: float = 86_400.0
+    """By when at the latest a compacted topic is cleaned."""
+    file_delete_delay_s: float = 60.0
+    """How long a broker keeps the file of a segment that was removed."""
     registry_url: str = ""
     """Of a Confluent-compatible schema registry; empty: the numbers of `schemas/registry.json`. Chosen before the first
     record and kept, since the numbers in front of values are the registry's own."""

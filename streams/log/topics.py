@@ -17,8 +17,6 @@ from streams.log.client import MAX_DEAD_LETTER_BYTES, MAX_RECORD_BYTES, admin, t
 from streams.settings import Settings
 
 _DAY_MS: Final = 24 * 3600 * 1000
-TOMBSTONE_HORIZON_MS: Final = 7 * _DAY_MS
-"""How long a compacted topic keeps tombstones: a store that was away for longer may have missed one."""
 
 DEAD_LETTER_DAYS: Final = 90
 
@@ -35,7 +33,12 @@ class Topics:
         self.timers = f"{prefix}sessions.timers"
         self.graph = f"{prefix}sessions.graph"
         self.deadletter = f"{prefix}sessions.deadletter"
+        self.retention = f"{prefix}sessions.retention"
+        self.confirmations = f"{prefix}sessions.confirmations"
         self.config = f"{prefix}workspaces.config"
+        self.workspace_commands = f"{prefix}workspaces.commands"
+        self.workspace_outcomes = f"{prefix}workspaces.outcomes"
+        self.custody = f"{prefix}custody.state"
         self.agent_commands = f"{prefix}agents.commands"
         self.agent_outcomes = f"{prefix}agents.outcomes"
         self.agent_checkpoints = f"{prefix}agents.checkpoints"
@@ -64,11 +67,12 @@ def declared(settings: Settings) -> tuple[TopicSpec, ...]:
     compacted = {
         **common,
         "cleanup.policy": "compact",
-        "delete.retention.ms": str(TOMBSTONE_HORIZON_MS),
+        "delete.retention.ms": str(_ms(settings.tombstone_horizon_s)),
         # A quiet topic is cleaned within an hour of its segment's end; the default of half dirty may wait for ever.
-        "segment.ms": str(3600 * 1000),
+        "segment.ms": str(_ms(settings.compacted_segment_s)),
         "min.cleanable.dirty.ratio": "0.1",
-        "max.compaction.lag.ms": str(_DAY_MS),
+        "max.compaction.lag.ms": str(_ms(settings.compaction_lag_s)),
+        "file.delete.delay.ms": str(_ms(settings.file_delete_delay_s)),
     }
 
     def deleted_after(days: int) -> dict[str, str]:
@@ -101,7 +105,27 @@ def declared(settings: Settings) -> tuple[TopicSpec, ...]:
             {**deleted_after(DEAD_LETTER_DAYS), "max.message.bytes": str(MAX_DEAD_LETTER_BYTES)},
             "Time to find out what a producer did; room for the largest record and its seal.",
         ),
+        TopicSpec(
+            topics.retention,
+            "kind/workspace id/id",
+            False,
+            compacted,
+            "What is retained no longer: every holder of data follows it, in one order.",
+        ),
+        TopicSpec(
+            topics.confirmations,
+            "holder id",
+            False,
+            # Its times are the broker's: what is destroyed by the clock is so only while the two agree.
+            {**deleted_after(7), "message.timestamp.type": "LogAppendTime"},
+            "How far each holder has followed; who says nothing for a week is asked again.",
+        ),
         TopicSpec(topics.config, "workspace id/kind/id", False, compacted, "Every gateway reads it whole."),
+        TopicSpec(
+            topics.workspace_commands, "workspace id", False, deleted_after(7), "A week is longer than an outage of every custodian."
+        ),
+        TopicSpec(topics.workspace_outcomes, "asking process with its epoch", False, deleted_after(1), "Nobody waits for a day."),
+        TopicSpec(topics.custody, "kind/id", False, compacted, "The changelog of what is erased: the last value of each item."),
         TopicSpec(
             topics.agent_commands,
             "workspace/subject/agent/kind",
@@ -118,6 +142,10 @@ def declared(settings: Settings) -> tuple[TopicSpec, ...]:
             "What agents keep, sealed: the last version of each, and those before it until they expire. Its authority's changelog.",
         ),
     )
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)
 
 
 def apply(settings: Settings, *, timeout_s: float = 30) -> list[str]:

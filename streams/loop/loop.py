@@ -337,7 +337,9 @@ class Loop:
             path = self._settings.store_path(self._handler.role, partition)
             identity = StoreIdentity(self._handler.role, self._handler.version, self._cluster, self._changelog_id, partition)
             store = self._stores[partition] = Store.open_or_rebuild(path, identity)
-        self._restores[partition] = Restore(self._log, self._handler, partition, store, self._crash)
+        self._restores[partition] = Restore(
+            self._log, self._handler, partition, store, self._crash, horizon_s=self._settings.tombstone_horizon_s
+        )
 
 
 def _note(offsets: dict[int, int], partition: int, offset: int) -> None:

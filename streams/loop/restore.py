@@ -16,9 +16,9 @@ from streams.clock import now_us
 from streams.errors import BrokerUnavailable, StoreUnusable
 from streams.log.log import Log
 from streams.log.reader import Row
-from streams.log.topics import TOMBSTONE_HORIZON_MS
 from streams.loop.crash import Crash, CrashPoint
 from streams.loop.handler import Handler
+from streams.settings import Settings
 from streams.store.table import Table
 
 _log = structlog.get_logger(__name__)
@@ -46,15 +46,17 @@ class Restore:
         store: Table,
         crash: Crash,
         *,
+        horizon_s: float = Settings.tombstone_horizon_s,
         fill_from: int = _FILLED_FROM,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fill_from`: offsets to read from which on it is worth opening the store for filling. `clock`: of what is told.
+        """`horizon_s`: how long the changelog keeps tombstones; a store that was away for longer may have missed one. `fill_from`:
+        offsets to read from which on it is worth opening the store for filling. `clock`: of what is told.
 
         Raises `BrokerUnavailable`, and `StoreUnusable` where the store's offsets do not fit the changelog.
         """
         self._handler, self._partition, self._store, self._crash = handler, partition, store, crash
-        self._begun_ms = now_us() // 1000
+        self._begun_ms, self._horizon_ms = now_us() // 1000, horizon_s * 1000
         place = (handler.changelog, partition)
         self._end = log.end_offsets([place], committed=False)[place]
         log_start = log.log_start_offsets([place])[place]
@@ -72,7 +74,7 @@ class Restore:
         age_ms = self._begun_ms - offsets.get(WRITTEN_AT_MS, self._begun_ms)
         if start > self._end or start < log_start:
             raise StoreUnusable(f"its changelog offset {start} is outside {log_start}..{self._end}")
-        if age_ms > TOMBSTONE_HORIZON_MS:
+        if age_ms > self._horizon_ms:
             raise StoreUnusable("it was last written before the tombstone horizon")
         return start
 

@@ -23,6 +23,8 @@ class Kind(StrEnum):
     - fork: make a session of a prefix of this one (one draft, `session.forked`).
     - child: begin the session that a fork makes; sent by the authority alone.
     - erase: the content and the checkpoints so far are erased (no drafts), append nothing; sent by the custodian.
+    - disinherit: what a fork has of its ancestors, and its checkpoints so far, are erased (no drafts), append nothing; sent by the
+      custodian.
     """
 
     APPEND = "append"
@@ -33,9 +35,10 @@ class Kind(StrEnum):
     FORK = "fork"
     CHILD = "child"
     ERASE = "erase"
+    DISINHERIT = "disinherit"
 
 
-DRAFTLESS: Final = frozenset({Kind.RENEW, Kind.LAPSE, Kind.ERASE})
+DRAFTLESS: Final = frozenset({Kind.RENEW, Kind.LAPSE, Kind.ERASE, Kind.DISINHERIT})
 
 
 class Report(Struct, frozen=True, gc=False):

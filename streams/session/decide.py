@@ -39,6 +39,7 @@ _BEGINNING: Final = frozenset({Kind.APPEND, Kind.CHILD})
 """Kinds that may begin a session."""
 _ONLY_DRAFT: Final = {Kind.CLAIM: "attempt.started", Kind.REPLACE: "attempt.started", Kind.FORK: "session.forked"}
 """Kinds that are one draft, and its type."""
+_OF_CLOSED: Final = frozenset({Kind.ERASE, Kind.DISINHERIT})
 _CHILD_DRAFTS: Final = (["session.created"], ["session.created", "checkpoint.created"])
 
 
@@ -71,7 +72,7 @@ def _session(work: Work) -> Rejected | None:
         if header.workspace_id != command.workspace_id:
             return Rejected(refusals.NOT_FOUND, command.session_id)
         # What is erased does not ask whether a session goes on.
-        if header.status == CLOSED and command.kind is not Kind.ERASE:
+        if header.status == CLOSED and command.kind not in _OF_CLOSED:
             return Rejected(refusals.SESSION_CLOSED, command.session_id, actual_sequence=header.sequence)
         sequence = header.sequence
     if command.expected_sequence is not None and command.expected_sequence != sequence:
@@ -226,4 +227,5 @@ KINDS: Final[Mapping[Kind, Callable[[Work], Rejected | None]]] = {
     Kind.FORK: _fork,
     Kind.CHILD: _append,
     Kind.ERASE: custodian.erase,
+    Kind.DISINHERIT: custodian.disinherit,
 }

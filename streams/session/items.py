@@ -43,10 +43,11 @@ class SessionState(Struct, frozen=True, gc=False, kw_only=True):
 
 class HistoryState(Struct, frozen=True, gc=False, kw_only=True):
     """Where content of earlier expiry days lies than the header's (`streams.session.history`), up to where it is erased (0: nowhere),
-    and the latest checkpoint."""
+    up to where checkpoints are besides, and the latest checkpoint."""
 
     days: tuple[str, ...] = ()
     erased_through: int = 0
+    checkpoints_erased_through: int = 0
     checkpoint_id: str | None = None
 
 

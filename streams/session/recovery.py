@@ -52,6 +52,8 @@ class Place:
         # Also one that was told of later, of a position that was erased before: its snapshot has seen what is erased.
         if (self.boundary(checkpoint) or checkpoint.sequence) <= self.history.erased_through:
             return ERASED
+        if checkpoint.sequence <= self.history.checkpoints_erased_through:
+            return ERASED
         return EXPIRED if self.now >= checkpoint.expires_at else None
 
     def unreadable(self, *, after: int = 0, through: int | None = None) -> list[Unavailable]:

@@ -217,6 +217,7 @@ TYPES_OF = {
     Kind.RENEW: [],
     Kind.LAPSE: [],
     Kind.ERASE: [],
+    Kind.DISINHERIT: [],
 }
 """What a kind is made of, so that its own rules are reached."""
 UNUSABLE = Command(

@@ -204,7 +204,7 @@ def _as_logged(item: Item) -> Item:
         case AttemptState():
             return structs.replace(item, lease_ms=0, lease_expires_at=None)
         case HistoryState():
-            return structs.replace(item, erased_through=0)
+            return structs.replace(item, erased_through=0, checkpoints_erased_through=0)
         case LineageState():
             return structs.replace(item, erased=False)
     return item

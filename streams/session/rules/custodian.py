@@ -1,6 +1,7 @@
-"""What the custodian asks for: that an attempt whose lease is over fails, and that what a session holds counts as erased.
+"""What the custodian asks for: that an attempt whose lease is over fails, and that what a session holds, or has of its ancestors,
+counts as erased.
 
-Both come without drafts. Neither is believed more than anybody else: the authority itself judges the lease.
+They come without drafts. None is believed more than anybody else: the authority itself judges the lease.
 """
 
 from msgspec import structs
@@ -45,4 +46,22 @@ def erase(work: Work) -> Rejected | None:
     lineage = lineage_of(work)
     if lineage is not None:
         work.put(((LINEAGE, structs.replace(lineage, erased=True)),))
+    return None
+
+
+def disinherit(work: Work) -> Rejected | None:
+    """An ancestor of this fork is erased: what the fork has of its ancestors goes ("what is erased in the source is erased in every
+    fork", design 02), and so do its checkpoints so far, whose snapshots have seen it. Its own content stays."""
+    header = work.header
+    if header is None:
+        return Rejected(refusals.NOT_FOUND, work.command.session_id)
+    lineage = lineage_of(work)
+    if lineage is None:
+        return Rejected(refusals.INVALID, f"{header.session_id} is no fork")
+    work.put(
+        (
+            (LINEAGE, structs.replace(lineage, erased=True)),
+            (HISTORY, structs.replace(history_of(work), checkpoints_erased_through=header.sequence)),
+        )
+    )
     return None

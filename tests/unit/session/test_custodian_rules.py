@@ -193,3 +193,44 @@ class TestAnErasure:
         story = Story().created()
         assert story.refusal(part("message.appended"), kind=Kind.ERASE) == "request.invalid"
         assert story.refusal(part("session.closed", SessionAttributes()), kind=Kind.ERASE) == "request.invalid"
+
+
+def forked_with_content() -> Story:
+    story = Story().created()
+    story.tell(part("message.appended", content=sealed()))
+    return fork(story)
+
+
+def tell_disinherit(story: Story) -> None:
+    story.tell(kind=Kind.DISINHERIT, by=PERSON)
+
+
+class TestADisinheritance:
+    def test_takes_what_a_fork_has_of_its_ancestors_and_leaves_its_own_content(self) -> None:
+        child = forked_with_content()
+        tell_disinherit(child)
+        assert lineage(child).erased
+        assert history(child).erased_through == 0
+        child.with_run()
+        found = recovery(claim(child, OTHER, incomplete_ok=True))
+        assert found.unavailable == (Unavailable(2, 2, "content.erased", lineage(child).source_session_id),)
+
+    def test_takes_the_checkpoints_so_far_and_keeps_what_came_after(self) -> None:
+        child = forked_with_content()
+        grant = child.with_run().claim()
+        leave_checkpoint(child, grant, **native())
+        tell_disinherit(child)
+        child.now += 31 * SECOND
+        assert recovery(claim(child, OTHER, incomplete_ok=True)).reason == "checkpoint_erased"
+
+    def test_reaches_a_closed_fork_and_is_repeatable(self) -> None:
+        child = forked_with_content()
+        child.tell(part("session.closed"))
+        tell_disinherit(child)
+        once = dict(child.items.items)
+        tell_disinherit(child)
+        assert child.items.items == once
+
+    def test_of_what_is_no_fork_is_refused(self) -> None:
+        assert Story().refusal(kind=Kind.DISINHERIT) == "resource.not_found"
+        assert Story().created().refusal(kind=Kind.DISINHERIT) == "request.invalid"

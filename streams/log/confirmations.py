@@ -1,0 +1,93 @@
+"""Writes confirmations of holders, and measures by them how far this clock is from the broker's."""
+
+import threading
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message
+from msgspec import Struct
+
+from streams.clock import boottime_s, now_us
+from streams.errors import BrokerUnavailable
+from streams.log.client import producer, translate
+from streams.log.retention import Confirmation, encode_confirmation
+from streams.log.topics import Topics
+from streams.settings import Settings
+
+_FLUSH_S: Final = 10.0
+_log = structlog.get_logger(__name__)
+
+
+class ClockOffset(Struct, frozen=True):
+    """By how many microseconds the broker's clock is ahead of this one, as little as the measurement allows; `measured_at_s` by
+    `boottime_s`."""
+
+    ahead_us: int
+    measured_at_s: float
+
+
+class ConfirmationLog:
+    """Thread-safe."""
+
+    def __init__(self, settings: Settings, client: str) -> None:
+        self._topic = Topics(settings.topic_prefix).confirmations
+        self._producer = producer(settings, f"{client}.confirmations")
+        self._lock = threading.Lock()
+        self._offset: ClockOffset | None = None
+
+    @property
+    def clock_offset(self) -> ClockOffset | None:
+        """As last measured; None before the first delivery."""
+        return self._offset
+
+    def tell(self, told: Confirmation) -> None:
+        """Sends it, and looks at what was delivered before. One that is lost is told again with the next."""
+        sent_at = now_us()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                _log.warning("confirmation_lost", holder=told.holder_id, reason=error.name())
+            else:
+                self._measure(sent_at, message.timestamp()[1] * 1000)
+
+        try:
+            self._producer.produce(self._topic, encode_confirmation(told), told.holder_id.encode(), 0, on_delivery=delivered)
+        except (KafkaException, BufferError) as error:
+            _log.warning("confirmation_lost", holder=told.holder_id, reason=str(error))
+        self._producer.poll(0)
+
+    def tell_now(self, told: Confirmation, *, timeout_s: float = _FLUSH_S) -> None:
+        """As `tell`, and returns once it is stored. Raises `BrokerUnavailable` or another StreamsError."""
+        failed: list[KafkaError] = []
+        sent_at = now_us()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed.append(error)
+            else:
+                self._measure(sent_at, message.timestamp()[1] * 1000)
+
+        try:
+            self._producer.produce(self._topic, encode_confirmation(told), told.holder_id.encode(), 0, on_delivery=delivered)
+            left = self._producer.flush(timeout_s)
+        except KafkaException as error:
+            raise translate(error, "confirming") from error
+        if failed:
+            raise translate(failed[0], "confirming")
+        if left:
+            raise BrokerUnavailable("confirming: timed out")
+
+    def serve(self) -> None:
+        """Looks at what was delivered."""
+        self._producer.poll(0)
+
+    def close(self) -> None:
+        self._producer.flush(2)
+        self._producer.close()
+
+    def _measure(self, sent_at: int, broker_us: int) -> None:
+        # The broker wrote it between the two moments; of the offsets that this allows, the smallest.
+        most, least = broker_us + 999 - sent_at, broker_us - now_us()
+        ahead = max(least, 0) or min(most, 0)
+        with self._lock:
+            self._offset = ClockOffset(ahead, boottime_s())

@@ -130,6 +130,14 @@ def test_required_parts_are_there_and_every_reference_leads_somewhere(document: 
         assert resolve(document, reference)
 
 
+def comparable(value: Any) -> float | str:
+    """A number, however it is written; else the word."""
+    try:
+        return float(value)
+    except ValueError:
+        return str(value)
+
+
 def test_every_declared_topic_is_a_channel_with_its_settings(settings: Settings, document: dict[str, Any]) -> None:
     channels = {channel["address"]: channel for channel in document["channels"].values()}
     specs = {spec.name: spec for spec in declared(settings)}
@@ -141,8 +149,8 @@ def test_every_declared_topic_is_a_channel_with_its_settings(settings: Settings,
         assert binding["replicas"] == settings.replication
         assert binding["topicConfiguration"]["cleanup.policy"] == spec.config["cleanup.policy"].split(",")
         said = {setting: value for setting, value in binding["topicConfiguration"].items() if setting != "cleanup.policy"}
-        assert {setting: float(value) for setting, value in said.items()} == {
-            setting: float(value) for setting, value in spec.config.items() if setting != "cleanup.policy"
+        assert {setting: comparable(value) for setting, value in said.items()} == {
+            setting: comparable(value) for setting, value in spec.config.items() if setting != "cleanup.policy"
         }
         assert spec.why in channels[name]["description"]
         assert channels[name]["x-why"] == spec.why

@@ -4,7 +4,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import agent_checkpoints, append, authority, checkpoints, claims, history, limits, reads, restore, snapshots, store
+from benchmarks import (
+    agent_checkpoints,
+    append,
+    authority,
+    checkpoints,
+    claims,
+    erasures,
+    history,
+    limits,
+    reads,
+    restore,
+    snapshots,
+    store,
+)
 from benchmarks.bench import Bench
 from benchmarks.results import Result
 
@@ -33,6 +46,7 @@ MEASURES: Final = {
         agent_checkpoints.measure, (), "agents' checkpoints over HTTP: saved and read by 1, 16, 64, 256 callers, over a thousand rows"
     ),
     "snapshots": Measure(snapshots.measure, (), "what a worker retains, up and down, beside a copy that seals"),
+    "erasure": Measure(erasures.measure, (), "erasures over HTTP: until each is enforced, how many a second, and appends beside them"),
     "history": Measure(history.measure, ("limits",), "a claim in a short and in a long session, and the long one's conversation"),
 }
 

@@ -96,6 +96,9 @@ class Settings:
     """By when at the latest a compacted topic is cleaned."""
     file_delete_delay_s: float = 60.0
     """How long a broker keeps the file of a segment that was removed."""
+    compaction_margin_s: float = 85.0
+    """What removal by compaction takes beyond these times: the abort scan of transactions (10 s), a cleaner's back-off (15 s) and its
+    work (a minute)."""
     registry_url: str = ""
     """Of a Confluent-compatible schema registry; empty: the numbers of `schemas/registry.json`. Chosen before the first
     record and kept, since the numbers in front of values are the registry's own."""
@@ -131,6 +134,11 @@ class Settings:
     @property
     def support_path(self) -> Path:
         return Path(self.support_dir) if self.support_dir else self.data_dir / "support"
+
+    @property
+    def signers_path(self) -> Path:
+        """Of the keys that this installation signs with (`streams.custody.signers`)."""
+        return self.data_dir / "signers"
 
     def stores_path(self, role: str) -> Path:
         """Of a role's stores, those of every instance."""

@@ -9,11 +9,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from email.utils import parsedate_to_datetime
-from typing import Final, Literal
+from typing import Final
 
-from msgspec import Struct
-
-from connectors.cli import found
+from connectors.cli import doctor_retention, found
+from connectors.cli.findings import Finding, failed, ok, warning
 from connectors.cli.kafka.probe import finalized_features
 from connectors.registry import verify_numbers
 from streams.custody.sqlite_keyring import LOCAL_KEY_NAME
@@ -32,24 +31,15 @@ _TRANSACTIONS_V2: Final = 2
 _LAG_MANY: Final = 100_000
 _CLOCK_OFF_S: Final = 3.0
 
-Status = Literal["ok", "warning", "failed"]
-
-
-class Finding(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    check: str
-    status: Status
-    found: str
-    to_do: str = ""
-
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """The findings, one after the other as they are made."""
     try:
         brokers = inspect.brokers(settings)
     except StreamsError as error:
-        yield _failed("brokers", error.detail, f"start Kafka at {settings.bootstrap}, run `session-streams up`, or give --broker")
+        yield failed("brokers", error.detail, f"start Kafka at {settings.bootstrap}, run `session-streams up`, or give --broker")
     else:
-        yield _ok("brokers", ", ".join(f"{broker.broker_id} at {broker.host}:{broker.port}" for broker in brokers))
+        yield ok("brokers", ", ".join(f"{broker.broker_id} at {broker.host}:{broker.port}" for broker in brokers))
         yield from _features(brokers[0])
         yield from _broker_settings(settings, brokers)
         for check, examiner in (
@@ -60,6 +50,8 @@ def examine(settings: Settings) -> Iterator[Finding]:
             ("graph-projector", _graphs),
             ("custodian", _custodian),
             ("agents", _agents),
+            ("erasures", doctor_retention.erasures),
+            ("holders", doctor_retention.holders),
         ):
             yield from _made(check, settings, examiner)
     yield from _disk(settings)
@@ -69,35 +61,35 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 def _registry(settings: Settings) -> Iterator[Finding]:
     verify_numbers(settings)
-    yield _ok("registry", settings.registry_url or "the file of this release")
+    yield ok("registry", settings.registry_url or "the file of this release")
 
 
 def _made(check: str, settings: Settings, examiner: Callable[[Settings], Iterator[Finding]]) -> Iterator[Finding]:
     try:
         yield from examiner(settings)
     except StreamsError as error:
-        yield _failed(check, error.detail, "see the message; `session-streams up` logs below the data folder's logs/")
+        yield failed(check, error.detail, "see the message; `session-streams up` logs below the data folder's logs/")
 
 
 def _features(broker: BrokerFacts) -> Iterator[Finding]:
     features = finalized_features(broker.host, broker.port)
     if features is None:
-        yield _warning(
+        yield warning(
             "broker version", "the broker tells its features on plain listeners only", "check for Apache Kafka 4.0 or newer by hand"
         )
         return
     metadata, transactions = features.get("metadata.version", 0), features.get("transaction.version", 0)
     seen = f"metadata.version {metadata}, transaction.version {transactions}"
     if metadata < _KAFKA_4_0:
-        yield _failed("broker version", seen, "Apache Kafka 4.0 or newer is needed; upgrade it")
+        yield failed("broker version", seen, "Apache Kafka 4.0 or newer is needed; upgrade it")
     elif transactions < _TRANSACTIONS_V2:
-        yield _warning(
+        yield warning(
             "broker version",
             seen,
             f"kafka-features.sh upgrade --feature transaction.version={_TRANSACTIONS_V2}: it fences hung transactions",
         )
     else:
-        yield _ok("broker version", seen)
+        yield ok("broker version", seen)
 
 
 def _broker_settings(settings: Settings, brokers: tuple[BrokerFacts, ...]) -> Iterator[Finding]:
@@ -128,28 +120,28 @@ def _broker_settings(settings: Settings, brokers: tuple[BrokerFacts, ...]) -> It
             if value is None or fits(value):
                 continue
             wrong = True
-            finding = _failed if needed else _warning
+            finding = failed if needed else warning
             yield finding("broker settings", f"broker {broker.broker_id}: {name}={value}", f"set it to {wanted}")
     if not wrong:
-        yield _ok("broker settings", f"{len(rules)} settings fit on {len(brokers)} broker{'s' if len(brokers) > 1 else ''}")
+        yield ok("broker settings", f"{len(rules)} settings fit on {len(brokers)} broker{'s' if len(brokers) > 1 else ''}")
 
 
 def _topics(settings: Settings) -> Iterator[Finding]:
     try:
         verify(settings)
     except Misconfigured as error:
-        yield _failed("topics", error.detail, "`session-streams topics plan` shows the difference, `topics apply` makes what is missing")
+        yield failed("topics", error.detail, "`session-streams topics plan` shows the difference, `topics apply` makes what is missing")
     existing = inspect.topics(settings)
     ours = {spec.name: existing[spec.name] for spec in declared(settings) if spec.name in existing}
     leaderless = [name for name, facts in ours.items() if facts.leaderless]
     short = [name for name, facts in ours.items() if facts.short]
     if leaderless:
-        yield _failed("topics", f"partitions without a leader: {', '.join(leaderless)}", "bring the brokers back that hold them")
+        yield failed("topics", f"partitions without a leader: {', '.join(leaderless)}", "bring the brokers back that hold them")
     if short:
-        yield _warning("topics", f"fewer replicas in sync than assigned: {', '.join(short)}", "bring the missing broker back")
+        yield warning("topics", f"fewer replicas in sync than assigned: {', '.join(short)}", "bring the missing broker back")
     if ours and not leaderless and not short:
         counts = ", ".join(f"{name} {facts.partitions}x{facts.replicas}" for name, facts in sorted(ours.items()))
-        yield _ok("topics", f"{counts} (partitions x replicas), all in sync")
+        yield ok("topics", f"{counts} (partitions x replicas), all in sync")
 
 
 def _authority(settings: Settings) -> Iterator[Finding]:
@@ -158,11 +150,11 @@ def _authority(settings: Settings) -> Iterator[Finding]:
     lags = [lag for lag in inspect.group_lag(settings, "authority", topic, settings.partitions).values() if lag is not None]
     behind = sum(lags)
     if behind > _LAG_MANY:
-        yield _warning(
+        yield warning(
             "authority lag", f"{behind:,} commands wait", "see its log; another `session-streams authority` shares the partitions"
         )
     else:
-        yield _ok("authority lag", f"{behind:,} commands wait")
+        yield ok("authority lag", f"{behind:,} commands wait")
 
 
 def _projector(settings: Settings) -> Iterator[Finding]:
@@ -175,7 +167,7 @@ def _graphs(settings: Settings) -> Iterator[Finding]:
     behind = sum(lag for lag in inspect.group_lag(settings, "graph", topic, settings.partitions).values() if lag is not None)
     if behind > _LAG_MANY:
         to_do = "see its log; another `session-streams graph-projector` shares the partitions"
-        yield _warning("graph lag", f"{behind:,} events wait", to_do)
+        yield warning("graph lag", f"{behind:,} events wait", to_do)
 
 
 def _custodian(settings: Settings) -> Iterator[Finding]:
@@ -184,7 +176,7 @@ def _custodian(settings: Settings) -> Iterator[Finding]:
     behind = sum(lag for lag in inspect.group_lag(settings, "custodian", topic, settings.partitions).values() if lag is not None)
     if behind > _LAG_MANY:
         to_do = "leases lapse late; see its log; another `session-streams custodian` shares the partitions"
-        yield _warning("custodian lag", f"{behind:,} events wait", to_do)
+        yield warning("custodian lag", f"{behind:,} events wait", to_do)
 
 
 def _agents(settings: Settings) -> Iterator[Finding]:
@@ -193,16 +185,16 @@ def _agents(settings: Settings) -> Iterator[Finding]:
     behind = sum(lag for lag in inspect.group_lag(settings, "agents", topic, settings.partitions).values() if lag is not None)
     if behind > _LAG_MANY:
         to_do = "saves are answered late; see its log; another `session-streams agents` shares the partitions"
-        yield _warning("agents lag", f"{behind:,} commands wait", to_do)
+        yield warning("agents lag", f"{behind:,} commands wait", to_do)
 
 
 def _owned(role: str, settings: Settings, topic: str, *, group: str | None = None) -> Iterator[Finding]:
     taken = frozenset[int]().union(*GroupOwners(settings, group or role, topic).assigned().values())
     missing = sorted(set(range(settings.partitions)) - taken)
     if missing:
-        yield _failed(role, f"nobody owns partitions {missing}", f"start `session-streams {role}` (or `up`), and look into its log")
+        yield failed(role, f"nobody owns partitions {missing}", f"start `session-streams {role}` (or `up`), and look into its log")
     else:
-        yield _ok(role, f"all {settings.partitions} partitions are owned")
+        yield ok(role, f"all {settings.partitions} partitions are owned")
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
@@ -212,27 +204,27 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     usage = shutil.disk_usage(folder)
     seen = f"{usage.free / _GIB:.1f} GiB free of {usage.total / _GIB:.0f} at {settings.data_dir}"
     if usage.free < _GIB:
-        yield _failed("disk", seen, "free some space: stores and a local Kafka stop when it is full")
+        yield failed("disk", seen, "free some space: stores and a local Kafka stop when it is full")
     elif usage.free < 5 * _GIB:
-        yield _warning("disk", seen, "free some space soon, or give --data-dir on another disk")
+        yield warning("disk", seen, "free some space soon, or give --data-dir on another disk")
     else:
-        yield _ok("disk", seen)
+        yield ok("disk", seen)
 
 
 def _keyring(settings: Settings) -> Iterator[Finding]:
     key = settings.data_dir / "keyring" / LOCAL_KEY_NAME
     if not key.exists():
-        yield _ok("keyring", f"none yet in {settings.data_dir}; the first role that needs it makes it")
+        yield ok("keyring", f"none yet in {settings.data_dir}; the first role that needs it makes it")
     elif key.stat().st_mode & 0o077:
-        yield _failed("keyring", f"{key} may be read by others", f"chmod 600 {key}")
+        yield failed("keyring", f"{key} may be read by others", f"chmod 600 {key}")
     else:
-        yield _ok("keyring", f"{key}: keep a copy apart from the data; without it no content opens")
+        yield ok("keyring", f"{key}: keep a copy apart from the data; without it no content opens")
 
 
 def _gateway(settings: Settings) -> Iterator[Finding]:
     up = found.read_up(settings.data_dir)
     if up is None:
-        yield _warning(
+        yield warning(
             "gateway", f"no up.json in {settings.data_dir}", "run `session-streams up`, or look at the gateway's /readyz yourself"
         )
         return
@@ -241,12 +233,12 @@ def _gateway(settings: Settings) -> Iterator[Finding]:
             shown = answer.headers.get("Date")
     except urllib.error.HTTPError as error:
         with error:
-            yield _failed("gateway", f"{up.gateway}/readyz answers {error.code}: {error.read(500).decode(errors='replace')}", "see its log")
+            yield failed("gateway", f"{up.gateway}/readyz answers {error.code}: {error.read(500).decode(errors='replace')}", "see its log")
         return
     except OSError as error:
-        yield _failed("gateway", f"{up.gateway} does not answer: {error}", "run `session-streams up` again")
+        yield failed("gateway", f"{up.gateway} does not answer: {error}", "run `session-streams up` again")
         return
-    yield _ok("gateway", f"{up.gateway} is ready")
+    yield ok("gateway", f"{up.gateway} is ready")
     if shown is not None:
         yield _clock(parsedate_to_datetime(shown).timestamp())
 
@@ -255,19 +247,7 @@ def _clock(theirs_s: float) -> Finding:
     # The header counts whole seconds.
     apart_s = time.time() - theirs_s - 0.5
     if abs(apart_s) > _CLOCK_OFF_S:
-        return _warning(
+        return warning(
             "clock", f"{apart_s:+.1f} s apart from the gateway's", "synchronise both machines: expiry days and time-outs follow them"
         )
-    return _ok("clock", "agrees with the gateway's")
-
-
-def _ok(check: str, seen: str) -> Finding:
-    return Finding(check=check, status="ok", found=seen)
-
-
-def _warning(check: str, seen: str, to_do: str) -> Finding:
-    return Finding(check=check, status="warning", found=seen, to_do=to_do)
-
-
-def _failed(check: str, seen: str, to_do: str) -> Finding:
-    return Finding(check=check, status="failed", found=seen, to_do=to_do)
+    return ok("clock", "agrees with the gateway's")

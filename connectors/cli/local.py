@@ -13,8 +13,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import IO, Final
 
 import msgspec
@@ -42,11 +42,13 @@ _LOCAL_SCOPES: Final = ("admin",)
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions:
-    """`broker` names a cluster to use; without one a local Kafka of `kafka_nodes` runs below the data folder."""
+    """`broker` names a cluster to use; without one a local Kafka of `kafka_nodes` runs below the data folder, with `kafka_settings`
+    on top of its own."""
 
     settings: Settings
     broker: str | None = None
     kafka_nodes: int = 1
+    kafka_settings: Mapping[str, str] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int | None = None
     taps: bool = False
@@ -167,7 +169,7 @@ class LocalInstallation:
             return
         nodes = self._options.kafka_nodes
         self._say(f"starting a local Kafka of {nodes} node{'s' if nodes > 1 else ''}")
-        self._kafka = LocalKafka.start(nodes, data_dir=self._settings.data_dir / "kafka")
+        self._kafka = LocalKafka.start(nodes, data_dir=self._settings.data_dir / "kafka", overrides=self._options.kafka_settings)
         self._settings = replace(self._settings, bootstrap=self._kafka.bootstrap, replication=nodes)
 
     def _watch_kafka(self) -> None:
@@ -234,16 +236,17 @@ class LocalInstallation:
             output=logs / f"{role}.out",
         )
 
-    def _groups(self) -> list[GroupOwners]:
-        names = Topics(self._settings.topic_prefix)
-        topics = {
-            "authority": names.commands,
-            "projector": names.events,
-            "graph": names.events,
-            "custodian": names.events,
-            "agents": names.agent_commands,
+    def _groups(self) -> dict[GroupOwners, frozenset[int]]:
+        """With the partitions that each has to have taken."""
+        names, everything = Topics(self._settings.topic_prefix), frozenset(range(self._settings.partitions))
+        groups = {
+            "authority": (names.commands, everything),
+            "projector": (names.events, everything),
+            "graph": (names.events, everything),
+            "custodian": (names.events, everything),
+            "agents": (names.agent_commands, everything),
         }
-        return [GroupOwners(self._settings, group, topic) for group, topic in topics.items()]
+        return {GroupOwners(self._settings, group, topic): partitions for group, (topic, partitions) in groups.items()}
 
     def _members(self) -> frozenset[str]:
         """Members of before: the broker lists them until their session runs out, and they are not the ones waited for."""
@@ -262,10 +265,9 @@ class LocalInstallation:
         assert self._supervisor is not None
         groups = self._groups()
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        everything = frozenset(range(self._settings.partitions))
         while True:
             self.watch()
-            waiting = [group for group in groups if not everything <= _taken(group, before)]
+            waiting = [group for group, partitions in groups.items() if not partitions <= _taken(group, before)]
             if not waiting and _answers(f"{url}/readyz"):
                 self._supervisor.ready = True
                 return

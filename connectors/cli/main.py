@@ -12,7 +12,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from connectors.cli import administration, found, logs, policy, runner, support, usage
+from connectors.cli import administration, found, logs, policy, retention, runner, support, usage
 from connectors.cli.console import INTERRUPTED, OK, exit_code, remark
 from connectors.cli.interrupts import stop_event
 from connectors.cli.options import Broker, DataDir, Host, Json, LogFile
@@ -36,6 +36,8 @@ app.add_typer(administration.keys_app, name="keys")
 app.add_typer(administration.schemas_app, name="schemas")
 app.add_typer(policy.policy_app, name="policy")
 app.add_typer(support.support_app, name="support")
+app.add_typer(retention.erasures_app, name="erasures")
+app.command()(retention.erase)
 app.command()(administration.doctor)
 app.command()(administration.rebuild)
 app.command()(usage.sessions)

@@ -5,6 +5,7 @@ A role runs until `stop` is set, or raises the StreamsError that ends it; whoeve
 
 import threading
 from contextlib import closing
+from functools import partial
 
 from connectors.collector import look_rarely
 from connectors.gateway.run import run_gateway
@@ -15,6 +16,8 @@ from connectors.owner.projector import run_projector
 from streams.authority.authority import SessionAuthority
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
+from streams.holders.caches import CacheHolder
+from streams.holders.forgetting import forget
 from streams.log.log import KafkaLog
 from streams.log.topics import verify
 from streams.loop.crash import KillAt
@@ -30,6 +33,8 @@ def run_authority(settings: Settings, stop: threading.Event, *, crash_at: str | 
     look_rarely()
     with closing(open_local_keyring(settings.data_dir / "keyring")) as keyring:
         # A destroyed secret is forgotten within a lease by every process, told or not.
-        handler = SessionAuthority(settings, Sealer(keyring, cache_seconds=settings.lease_s))
-        crash = KillAt.parse(crash_at) if crash_at is not None else None
-        Loop(settings, KafkaLog(settings), handler, stop, crash=crash).run()
+        sealer = Sealer(keyring, cache_seconds=settings.lease_s)
+        with closing(CacheHolder(settings, SessionAuthority.role, partial(forget, sealer))):
+            handler = SessionAuthority(settings, sealer)
+            crash = KillAt.parse(crash_at) if crash_at is not None else None
+            Loop(settings, KafkaLog(settings), handler, stop, crash=crash).run()

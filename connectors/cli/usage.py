@@ -28,7 +28,8 @@ class ClientFailed(Exception):
 
 
 @contextmanager
-def _client(url: str | None, api_key: str | None, data_dir: Path | None) -> "Iterator[Client]":
+def client_of(url: str | None, api_key: str | None, data_dir: Path | None) -> "Iterator[Client]":
+    """Of the gateway that flags, environment or `up.json` name. What it raises comes out as `ClientFailed`."""
     from session_streams import Client, Retries
 
     gateway = found.gateway(url=url, api_key=api_key, data_dir=data_dir)
@@ -64,7 +65,7 @@ def sessions(
     """List sessions with their counts, newest first."""
     from connectors.cli.reading import show_sessions
 
-    with _client(url, api_key, data_dir) as client:
+    with client_of(url, api_key, data_dir) as client:
         show_sessions(client, limit=limit, as_json=as_json)
 
 
@@ -80,7 +81,7 @@ def tail(
     """Show the last events of a session, opened where this key may."""
     from connectors.cli.reading import newest_session, show_tail
 
-    with _client(url, api_key, data_dir) as client:
+    with client_of(url, api_key, data_dir) as client:
         session = newest_session(client) if session_id is None else client.session(session_id)
         show_tail(client, session, count=count, follow=follow, as_json=as_json)
 
@@ -119,7 +120,7 @@ def export(
     if resume and lineage:
         raise typer.BadParameter("goes on with the export of one session only", param_hint="--resume")
     checked = None
-    with _client(url, api_key, data_dir) as client:
+    with client_of(url, api_key, data_dir) as client:
         session_id = newest_session(client).session_id if target is None else target
         if output is None:
             checked = exporting.export_to_stdout(client, session_id, check=verify, last_hash=last_hash, lineage=lineage)
@@ -146,7 +147,7 @@ def graph(
     from connectors.cli.graphing import GraphOptions, show_graph
     from connectors.cli.reading import newest_session
 
-    with _client(url, api_key, data_dir) as client:
+    with client_of(url, api_key, data_dir) as client:
         named = newest_session(client).session_id if session_id is None else session_id
         show_graph(client, named, GraphOptions(format=form, through=through, around=around, depth=depth), output)
 

@@ -44,7 +44,8 @@ class AgentAsking(Struct, frozen=True, kw_only=True):
 
 @contextmanager
 def asking_agents(settings: Settings, role: str, keyring: Keyring, sealer: Sealer) -> Iterator[AgentAsking]:
-    """Opens all of it under the name of a role. Raises `BrokerUnavailable`."""
+    """Opens all of it under the name of a role; whoever holds the sealer forgets the names of `states`, too. Raises
+    `BrokerUnavailable`."""
     topics = Topics(settings.topic_prefix)
     with ExitStack() as stack:
         pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="agents")

@@ -38,6 +38,10 @@ class AgentStates:
         self._keyring, self._sealer, self._clock = keyring, sealer, clock
         self._pseudonyms: BoundedCache[_Name, str] = BoundedCache(seconds=cache_seconds, max_entries=100_000)
 
+    def forget_names(self) -> None:
+        """Drop cached pseudonyms: an erasure has ended what some stood for."""
+        self._pseudonyms.clear()
+
     def pseudonym(self, workspace_id: str, kind: PseudonymKind, outside_id: str, *, create: bool = False, ask: bool = True) -> str | None:
         def load(names: list[_Name]) -> dict[_Name, str]:
             if not ask:

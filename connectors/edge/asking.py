@@ -10,10 +10,13 @@ from contextlib import ExitStack, contextmanager
 from msgspec import Struct
 
 from connectors.edge.compose import CommandComposer
+from connectors.edge.erased import Erased
+from connectors.edge.forgetting import Forgetting
 from connectors.edge.submit import BYTES_MAX, COMMANDS_MAX, OutcomesHandedOn, Submitter
 from streams.custody.keyring import Keyring
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
+from streams.holders.caches import CacheHolder
 from streams.log.requests import CommandLog, OutcomeFollower, new_reply_to
 from streams.settings import Settings
 
@@ -24,6 +27,9 @@ class Asking(Struct, frozen=True, kw_only=True):
     settings: Settings
     keyring: Keyring
     sealer: Sealer
+    erased: Erased
+    forgetting: Forgetting
+    holder: CacheHolder
     composer: CommandComposer
     commands: CommandLog
     outcomes: OutcomeFollower
@@ -46,6 +52,12 @@ def asking(settings: Settings, role: str) -> Iterator[Asking]:
         keyring = open_local_keyring(settings.data_dir / "keyring")
         stack.callback(keyring.close)
         sealer = Sealer(keyring, cache_seconds=settings.lease_s)
+        composer = CommandComposer(keyring, sealer, timeout_s=settings.request_timeout_s, cache_seconds=settings.lease_s)
+        erased = Erased(keyring)
+        forgetting = Forgetting(erased, sealer, composer.forget_names)
+        # It is waited for from here on, so it registers before anything is cached.
+        holder = CacheHolder(settings, role, forgetting)
+        stack.callback(holder.close)
         commands = CommandLog(settings, role)
         stack.callback(commands.close)
         reply_to, handed_on = new_reply_to(settings.instance), OutcomesHandedOn()
@@ -55,7 +67,10 @@ def asking(settings: Settings, role: str) -> Iterator[Asking]:
             settings=settings,
             keyring=keyring,
             sealer=sealer,
-            composer=CommandComposer(keyring, sealer, timeout_s=settings.request_timeout_s, cache_seconds=settings.lease_s),
+            erased=erased,
+            forgetting=forgetting,
+            holder=holder,
+            composer=composer,
             commands=commands,
             outcomes=outcomes,
             reply_to=reply_to,

@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from connectors.edge.policies import PolicyRequest
 from connectors.edge.principal import Principal
 from streams.clock import now_us
 from streams.custody.cache import BoundedCache
@@ -134,6 +135,14 @@ class CommandComposer:
         """Whether ids can be derived without asking the keyring."""
         return workspace_id in self._identity_keys
 
+    def seals(self, facts: SessionFacts, events: Sequence[NewEvent]) -> bool:
+        """Whether composing would seal something: it then finds out whether that is erased."""
+        return facts.policy_mode != ZDR and any(event.content is not None for event in events)
+
+    def forget_names(self) -> None:
+        """Drop cached pseudonyms: an erasure has ended what some stood for."""
+        self._pseudonyms.clear()
+
     def needs_keyring(self, facts: SessionFacts, events: Sequence[NewEvent]) -> bool:
         """Whether composing would (nearly certainly) ask the keyring. Never blocks."""
         if not self.knows(facts.workspace_id) or any(event.actor is not None for event in events):
@@ -180,6 +189,15 @@ class CommandComposer:
             "claim", self._identity_key(principal.workspace_id), principal.workspace_id, principal.principal_id, incoming.idempotency_key
         )
         return made.removeprefix("claim_")
+
+    def policy_request(self, incoming: Incoming) -> PolicyRequest:
+        """By what a request that replaces the workspace's policy is known again."""
+        principal = incoming.principal
+        identity_key = self._identity_key(principal.workspace_id)
+        asked = identity_key, incoming.method, incoming.path
+        return PolicyRequest(
+            request_digest(*asked, incoming.idempotency_key.encode(), principal.principal_id), request_digest(*asked, incoming.body)
+        )
 
     def compose(
         self,

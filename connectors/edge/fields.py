@@ -67,9 +67,10 @@ ChildId = _identifier("chld")
 CheckpointId = _identifier("ckpt")
 ForkId = _identifier("fork")
 UploadId = _identifier("snap")
-CheckpointId = _identifier("ckpt")
-ForkId = _identifier("fork")
+ErasureId = _identifier("ers")
 SnapshotId = _identifier("snap")
+CapsuleId = _identifier("cap")
+ImportId = _identifier("cimp")
 AnyId = Annotated[str, Meta(pattern=rf"^({'|'.join(PREFIXES)})_[0-9a-f]{{32}}$(?!\n)", max_length=40)]
 LinkTarget = Annotated[str, Meta(pattern=rf"^(({'|'.join(PREFIXES)})_[0-9a-f]{{32}}|\$(0|[1-9][0-9]{{0,4}}))$(?!\n)", max_length=40)]
 PlaceInLineage = Annotated[
@@ -97,6 +98,9 @@ PATH_PARAMETERS: dict[str, tuple[str, Any]] = {
     "approval_id": ("appr", ApprovalId),
     "effect_id": ("eff", EffectId),
     "checkpoint_id": ("ckpt", CheckpointId),
+    "capsule_id": ("cap", CapsuleId),
+    "import_id": ("cimp", ImportId),
+    "erasure_id": ("ers", ErasureId),
 }
 """An id of another form names nothing: such a path is not found."""
 
@@ -118,7 +122,19 @@ Name = Annotated[
 Code = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_.-]{0,63}$(?!\n)", max_length=64)]
 Digest = Annotated[str, Meta(pattern=r"^([a-z0-9-]{1,16}:)?[0-9a-f]{32,128}$(?!\n)", max_length=145)]
 Hex32 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", min_length=64, max_length=64)]
-OutsideId = Annotated[str, Meta(min_length=1, max_length=512, description="The caller's own identifier; kept as a pseudonym only")]
+OUTSIDE_ID_MAX: Final = 512
+OutsideId = Annotated[
+    str, Meta(min_length=1, max_length=OUTSIDE_ID_MAX, description="The caller's own identifier; kept as a pseudonym only")
+]
+SubjectNamed = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=OUTSIDE_ID_MAX,
+        description="The caller's own identifier of a person, percent-encoded, or subj_ and 32 hex digits: the pseudonym",
+        examples=["customer-4711", "jo@example.com", "subj_0123456789abcdef0123456789abcdef"],
+    ),
+]
 if TYPE_CHECKING:
     EventType = str
     Relation = str
@@ -160,6 +176,7 @@ _ATTRIBUTES: dict[str, Any] = {
     "through_sequence": Count, "through_event_id": EventId, "through_hash": Hex32, "source_hash": Hex32, "inherited": Positions,
     "depth": Count, "recovery_mode": RecoveryMode, "recovery_reason": Code, "complete": bool, "incomplete_ok": bool,
     "replaces": Generation, "frontier_sequence": Count, "verification_digest": Digest, "verified_at": Moment,
+    "capsule_id": CapsuleId, "import_id": ImportId, "content_digest": Digest, "target_digest": Digest, "use_kind": Code,
     "continuation_kind": ContinuationKind, "snapshot_kind": SnapshotKind, "snapshot_id": SnapshotId, "snapshot_bytes": Count,
     "snapshot_digest": Digest, "native_id": SnapshotId, "native_bytes": Count, "native_digest": Digest,
 }  # fmt: skip

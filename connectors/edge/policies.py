@@ -8,13 +8,14 @@ the policy of now creates none.
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
 import structlog
 from msgspec import Struct, structs
 
 from connectors.edge.keys import Rows
 from schemas.codec import Undecodable, decode_as, encode
 from streams.clock import now_us
-from streams.errors import BrokerUnavailable, Invalid, Misconfigured, Retriable
+from streams.errors import BrokerUnavailable, Invalid, Misconfigured, Retriable, StreamsError
 from streams.log.follower import CompactedFollower
 from streams.log.rows import put_row
 from streams.log.topics import Topics
@@ -28,17 +29,28 @@ _LIMITS: Final = {"content_window_days": LONGEST_WINDOW_DAYS, "checkpoint_window
 _SUBJECT: Final = "workspace-config"
 _KIND: Final = "policy"
 _ID: Final = "current"
+_REQUESTS_KEPT: Final = 32
 _log = structlog.get_logger(__name__)
+
+
+class PolicyRequest(Struct, frozen=True):
+    """A request that replaced a policy. `key_digest` (32 bytes) tells who asked under which Idempotency-Key, `request_digest` (32
+    bytes) what; both are keyed."""
+
+    key_digest: bytes
+    request_digest: bytes
+    changed_at: int = 0
 
 
 class WorkspacePolicy(Struct, frozen=True, kw_only=True):
     """`mode` zdr: content is dropped at the edge. `changed_at` in microseconds; None where the workspace has no policy of its
-    own, and these are the settings of the installation."""
+    own, and these are the settings of the installation. `requests`: the latest that replaced it, oldest first."""
 
     mode: str
     content_window_days: int
     checkpoint_window_s: int
     changed_at: int | None = None
+    requests: tuple[PolicyRequest, ...] = ()
 
 
 def checked(policy: WorkspacePolicy) -> WorkspacePolicy:
@@ -68,15 +80,16 @@ def row_key(workspace_id: str) -> bytes:
 
 
 def encode_row(workspace_id: str, policy: WorkspacePolicy) -> bytes:
-    return encode(_SUBJECT, {"workspace_id": workspace_id, "kind": _KIND, "id": _ID, "api_key": None, "policy": structs.asdict(policy)})
+    fields = {**structs.asdict(policy), "requests": [structs.asdict(request) for request in policy.requests]}
+    return encode(_SUBJECT, {"workspace_id": workspace_id, "kind": _KIND, "id": _ID, "api_key": None, "policy": fields})
 
 
 def decode_row(value: bytes) -> WorkspacePolicy:
     """Raises `Invalid` for what this code cannot take for a policy."""
     try:
         row = decode_as(_SUBJECT, value)
-        return checked(WorkspacePolicy(**row["policy"]))
-    except (Undecodable, KeyError, TypeError) as error:
+        return checked(msgspec.convert(row["policy"], WorkspacePolicy, builtin_types=(bytes,)))
+    except (Undecodable, KeyError, msgspec.ValidationError) as error:
         raise Invalid(f"policy: {type(error).__name__}") from error
 
 
@@ -105,6 +118,11 @@ class PolicyTable:
         policy = self._read(workspace_id, value)
         self._decoded[key] = (value, policy)
         return policy
+
+    def knows(self, workspace_id: str, policy: WorkspacePolicy) -> bool:
+        """Whether a change is followed here: sessions that are created now have it, or a later one."""
+        value = self._table.rows.get(row_key(workspace_id))
+        return value is not None and (self._read(workspace_id, value).changed_at or 0) >= (policy.changed_at or 0)
 
     def _read(self, workspace_id: str, value: bytes) -> WorkspacePolicy:
         try:
@@ -155,6 +173,23 @@ class PolicyAdministration:
         policy = checked(structs.replace(self.show(workspace_id), changed_at=self._clock(), **changes))
         self._write(row_key(workspace_id), encode_row(workspace_id, policy))
         return policy
+
+    def replace(self, workspace_id: str, policy: WorkspacePolicy, request: PolicyRequest) -> tuple[WorkspacePolicy, bool]:
+        """Sets all of it. A request that was carried out changes nothing when it comes again: the policy as it set it, and True.
+
+        Raises as `set`, and `StreamsError` (request.idempotency_mismatch) where the same key came with another request.
+        """
+        before = self.show(workspace_id)
+        known = next((each for each in before.requests if each.key_digest == request.key_digest), None)
+        if known is not None:
+            if known.request_digest != request.request_digest:
+                raise StreamsError("this Idempotency-Key came with another request", code="request.idempotency_mismatch")
+            return structs.replace(policy, changed_at=known.changed_at), True
+        now = self._clock()
+        kept = (*before.requests, structs.replace(request, changed_at=now))[-_REQUESTS_KEPT:]
+        made = checked(structs.replace(policy, changed_at=now, requests=kept))
+        self._write(row_key(workspace_id), encode_row(workspace_id, made))
+        return made, False
 
     def _rows(self, timeout_s: float = 10) -> Mapping[bytes, bytes]:
         follower = CompactedFollower(self._settings, "policies", self._topic)

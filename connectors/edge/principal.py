@@ -9,7 +9,7 @@ from streams.errors import NotFound, NotPermitted
 SCOPES: Final = (
     "sessions:write", "sessions:read", "sessions:import", "runs:claim", "checkpoints:read", "checkpoints:write",
     "agent-checkpoints:read", "agent-checkpoints:write", "context:compile", "mcp:call", "export:read", "erasure:write",
-    "policy:write", "admin",
+    "policy:write", "capsules:read", "capsules:write", "capsules:import", "admin",
 )  # fmt: skip
 """`admin` includes every other scope of its workspace."""
 

@@ -16,11 +16,14 @@ from starlette.routing import Router
 from connectors import asyncapi
 from connectors.gateway import (
     append,
+    capsule_import,
+    capsules,
     checkpoints,
     claims,
     conversation,
     dead_letters,
     effects,
+    erasures,
     export,
     forks,
     graph,
@@ -59,10 +62,15 @@ async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> 
 ROUTES: Final = (
     *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
     *claims.ROUTES, *snapshots.ROUTES, *checkpoints.ROUTES, *material.ROUTES, *conversation.ROUTES,
-    *forks.ROUTES,
-    *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
+    *forks.ROUTES, *capsules.ROUTES, *capsule_import.ROUTES,
+    *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *erasures.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
 )  # fmt: skip
 DOCUMENT: Final = msgspec.json.encode(document(ROUTES, agents.ROUTES, running_release()))
+
+
+def _pattern(path: str) -> str:
+    """As the router has it: what names a person may hold slashes, once it is decoded."""
+    return path.replace("{subject}", "{subject:path}")
 
 
 def _document_route(name: str, text: bytes) -> Route:
@@ -106,7 +114,9 @@ class GatewayApplication:
         self._hot = by_path[_HOT]
         self._agents = agents.AgentRouter(gateway)
         self._router = Router(
-            [StarletteRoute(path, Methods(endpoints)) for path, endpoints in by_path.items()], redirect_slashes=False, default=NoRoute()
+            [StarletteRoute(_pattern(path), Methods(endpoints)) for path, endpoints in by_path.items()],
+            redirect_slashes=False,
+            default=NoRoute(),
         )
 
     async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:

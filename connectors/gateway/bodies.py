@@ -26,6 +26,18 @@ class CloseSession(Body, frozen=True):
     content: Content = UNSET
 
 
+class EraseSubject(Body, frozen=True):
+    """Nothing has to be said beside the path."""
+
+
+class SetPolicy(Body, frozen=True):
+    """The whole policy: what stood before is replaced by it."""
+
+    mode: f.PolicyMode
+    content_window_days: f.Days
+    checkpoint_window_s: f.CheckpointWindow
+
+
 class OpenThread(Body, frozen=True):
     kind: f.ThreadKind = "main"
     parent_thread_id: f.ThreadId | None = None

@@ -22,6 +22,7 @@ class DeadLetterStored(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def store(gateway: Gateway, call: Call, body: bodies.DeadLetterBody) -> Answer:
     facts = await gateway.facts_of(call, call.path["session_id"])
+    await gateway.require_not_erased(facts, (facts.session_id,))
     unread = Unread(
         workspace_id=facts.workspace_id,
         session_id=facts.session_id,

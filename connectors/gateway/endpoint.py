@@ -59,12 +59,13 @@ class Endpoint:
         try:
             if self.route.scope is not None:
                 call.principal = self._gateway.authenticate(call)
+                await self._gateway.require_subject(call.principal)
                 call.principal.require(self.route.scope)
                 if self.route.also_scope is not None:
                     call.principal.require(self.route.also_scope)
             misfit = misfit_of_path(call.path)
             if misfit is not None:
-                raise NotFound(misfit)
+                raise Invalid(misfit) if self.route.strict_path else NotFound(misfit)
             self._budget.take()
             try:
                 return await self._handled(call)
@@ -103,7 +104,7 @@ class Endpoint:
 
 def _named(call: Call) -> dict[str, str]:
     """What the path names, for the log. What has not the form of our ids may be somebody's name."""
-    return call.path if misfit_of_path(call.path) is None else {}
+    return {name: each for name, each in call.path.items() if name != "subject"} if misfit_of_path(call.path) is None else {}
 
 
 def where(error: BaseException) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import structs
 
 from connectors.edge import fields as f
-from connectors.edge.compose import Naming, NewEvent
+from connectors.edge.compose import Naming, NewEvent, SessionFacts
 from connectors.gateway import bodies
 from connectors.gateway.answers import Answer, Changed
 from connectors.gateway.answers import Sequence as Position
@@ -22,8 +22,9 @@ from connectors.gateway.checkpoints import checkpoint_of
 from connectors.gateway.recovery_views import Restores
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
-from streams.errors import Invalid, NotFound, ProjectionBehind
+from streams.errors import ContentUnavailable, Invalid, NotFound, ProjectionBehind, StreamsError
 from streams.projections.checkpoints import CheckpointRow
+from streams.session import refusals
 from streams.session.commands import Kind
 from streams.session.events import Event, SessionAttributes
 from streams.session.words import NATIVE, NO_SNAPSHOT
@@ -47,6 +48,7 @@ async def fork(gateway: Gateway, call: Call, body: bodies.ForkSession) -> Answer
         raise Invalid("exactly one of checkpoint_id and at_event is required")
     source_id = call.path["session_id"]
     facts = await gateway.facts_of(call, source_id)
+    await _require_not_erased(gateway, facts, body)
     checkpoint = None
     if body.checkpoint_id is not None:
         checkpoint = await checkpoint_of(gateway, call, source_id, body.checkpoint_id)
@@ -109,6 +111,15 @@ def _restores(checkpoint: CheckpointRow | None) -> Restores:
     native = checkpoint.continuation_kind == NATIVE
     # Who goes on natively need not read what lies before, so nobody has looked whether it can be read: the child's claim says.
     return Restores(history=None if native else True, files=checkpoint.snapshot_kind != NO_SNAPSHOT, native_continuation=native)
+
+
+async def _require_not_erased(gateway: Gateway, facts: SessionFacts, body: bodies.ForkSession) -> None:
+    """The authority says the same once it is told of an erasure, a moment later. Raises `StreamsError`, `KeyringUnavailable`."""
+    try:
+        await gateway.require_not_erased(facts, (facts.session_id,))
+    except ContentUnavailable as error:
+        code = refusals.HISTORY_UNAVAILABLE if body.checkpoint_id is None else refusals.CHECKPOINT_EXPIRED
+        raise StreamsError(f"{facts.session_id}: {error.detail}", code=code) from None
 
 
 async def _readable(gateway: Gateway, call: Call, child_id: str) -> None:

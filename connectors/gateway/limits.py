@@ -54,6 +54,8 @@ class GatewayLimits:
     """Uploads and downloads of recovery material under way at once; each holds some MiB."""
     upload_bytes_max: int = 16 * 1024**3
     """Of one snapshot."""
+    capsule_bytes_max: int = 64 * 1024 * 1024
+    """Of the content of a capsule that is to be imported, decoded."""
     transfers_of_a_key_max: int = 4
     """Of those, what one key may have under way: a slow caller leaves room for the others."""
     transfer_bytes_per_s_min: float = 32 * 1024

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import structlog
 
+from connectors.edge.compose import facts_of_row
+from connectors.edge.erased import erased, people_of
 from connectors.gateway import bodies
 from connectors.gateway.answers import JSON, Answer
 from connectors.gateway.asgi import Send
@@ -20,10 +22,12 @@ from connectors.gateway.boundaries import event_at
 from connectors.gateway.call import Call
 from connectors.gateway.checkpoints import checkpoint_of
 from connectors.gateway.guards import Pace
+from connectors.gateway.lineage import lineage_of
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
 from connectors.gateway.snapshots import OCTETS
 from connectors.gateway.streaming import Left, gone, send_part
+from streams.custody.keyring import SecretRef
 from streams.errors import ContentUnavailable, NotFound, StreamsError
 from streams.projections.checkpoints import CheckpointRow
 from streams.sealed_blobs import Download, Place
@@ -38,6 +42,7 @@ async def content(gateway: Gateway, call: Call, query: bodies.MaterialQuery) -> 
     row = await checkpoint_of(gateway, call, call.path["session_id"], call.path["checkpoint_id"])
     if gateway.clock() >= row.expires_at:
         raise _expired(row, "expired")
+    people = await _require_not_erased(gateway, call, row)
     if row.origin_session_id != row.session_id:
         # Its bytes, and what is told of them, are with the session that it was made in.
         row = await checkpoint_of(gateway, call, row.origin_session_id, row.checkpoint_id)
@@ -48,10 +53,30 @@ async def content(gateway: Gateway, call: Call, query: bodies.MaterialQuery) -> 
         if query.part == "native" and row.snapshot_kind != NO_SNAPSHOT:
             raise NotFound(f"{row.checkpoint_id} has no native material: its continuation is {row.continuation_kind}")
         raise _expired(row, "metadata only")
-    return await _downloading(gateway, call, row, upload_id, digest)
+    return await _downloading(gateway, call, row, upload_id, digest, people)
 
 
-async def _downloading(gateway: Gateway, call: Call, row: CheckpointRow, upload_id: str, digest: str) -> "MaterialStream":
+async def _require_not_erased(gateway: Gateway, call: Call, row: CheckpointRow) -> tuple[SecretRef, ...]:
+    """A snapshot has a secret of its own, which goes a moment after those of the people whose erasure takes it. Gives these people.
+
+    Raises as `_expired`, and what the owners raise.
+    """
+    session = await gateway.session(call, row.session_id)
+    facts = facts_of_row(session)
+    try:
+        await gateway.require_not_erased(facts, (row.session_id, row.origin_session_id))
+    except ContentUnavailable as error:
+        raise _expired(row, error.code) from None
+    for ancestor in (await lineage_of(gateway, call, session))[:-1]:
+        # Of a fork the checkpoints so far are erased with it; a later one has not seen it.
+        if row.created_at <= gateway.erased.told_at(ancestor.session_id):
+            raise _expired(row, CONTENT_ERASED)
+    return people_of(facts.workspace_id, facts.subject_id, row.session_id, row.origin_session_id)
+
+
+async def _downloading(
+    gateway: Gateway, call: Call, row: CheckpointRow, upload_id: str, digest: str, people: tuple[SecretRef, ...]
+) -> "MaterialStream":
     with ExitStack() as places:
         gateway.transfers.take()
         places.callback(gateway.transfers.give_back)
@@ -63,7 +88,7 @@ async def _downloading(gateway: Gateway, call: Call, row: CheckpointRow, upload_
             raise _expired(row, "its bytes are gone") from None
         except ContentUnavailable as error:
             raise _expired(row, error.code) if error.code in _GONE else error from None
-        return MaterialStream(gateway, call, download, places.pop_all())
+        return MaterialStream(gateway, call, download, people, places.pop_all())
 
 
 async def _reference(gateway: Gateway, call: Call, row: CheckpointRow) -> Answer:
@@ -85,9 +110,9 @@ class MaterialStream:
 
     status = 200
 
-    def __init__(self, gateway: Gateway, call: Call, download: Download, places: ExitStack) -> None:
-        """Takes over `places` among the transfers."""
-        self._gateway, self._call, self._download, self._places = gateway, call, download, places
+    def __init__(self, gateway: Gateway, call: Call, download: Download, people: tuple[SecretRef, ...], places: ExitStack) -> None:
+        """Takes over `places` among the transfers. `people`: whose erasure ends it."""
+        self._gateway, self._call, self._download, self._people, self._places = gateway, call, download, people, places
 
     async def send(self, send: Send) -> None:
         headers = [
@@ -103,6 +128,8 @@ class MaterialStream:
             with suppress(Left):
                 async for chunk in self._download.chunks:
                     self._gateway.still(self._call)
+                    if self._gateway.erased.known(self._people):
+                        raise erased()
                     with pace.waiting():
                         await send_part(send, chunk, min(limits.stall_s, max(0.0, until_s - time.monotonic())))
                     self._gateway.metrics.transferred("download", len(chunk))

@@ -4,7 +4,7 @@ Nothing is described twice: a bound that a request is checked against is the bou
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 from msgspec import structs
@@ -40,6 +40,7 @@ _ANSWER_HEADERS: Final = {
 }
 
 
+_OTHER_PATH_KINDS: Final[dict[str, Any]] = {"generation": f.Generation, "subject": f.SubjectNamed}
 _REPORT_WITHOUT_POSITION: Final[tuple[Any, str]] = (
     {"type": "string", "pattern": "^run_[0-9a-f]{32};[1-9][0-9]{0,17};task_[0-9a-f]{32}(;(0|[1-9][0-9]{0,17}))?$"},
     "A worker's proof: run_id;generation;native_task_id, and where it likes ;expected_run_sequence, which is not looked at here.",
@@ -48,7 +49,7 @@ _REPORT_WITHOUT_POSITION: Final[tuple[Any, str]] = (
 
 def document(routes: tuple[Route, ...], agent_routes: tuple[AgentRoute, ...], version: str) -> dict[str, Any]:
     """The whole document, ready to be encoded."""
-    kinds = {kind for route in routes for kind in (route.body, route.answer) if kind is not None} | describing.kinds()
+    kinds = {kind for route in routes for kind in (route.body, *_answers(route)) if kind is not None} | describing.kinds()
     ordered = sorted([*kinds, problems.Problem, *f.ATTRIBUTES_BODY.values()], key=lambda kind: str(kind.__name__))
     _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
     components["Position"] = msgspec.json.schema(PositionText)
@@ -112,14 +113,15 @@ def _operation(route: Route) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     content: dict[str, Any]
     if route.answer is not None:
-        content = {JSON: {"schema": {"$ref": _REF.format(name=route.answer.__name__)}}}
+        answers = [{"$ref": _REF.format(name=kind.__name__)} for kind in _answers(route)]
+        content = {JSON: {"schema": answers[0] if len(answers) == 1 else {"oneOf": answers}}}
     else:
         content = _as_text({route.media_type or "text/plain": route.media_type_says})
     content.update(_as_text(route.other_media_types))
     success: dict[str, Any] = {"description": route.summary, "content": content}
     if route.change:
         success["headers"] = _ANSWER_HEADERS
-    responses = {str(route.status): success}
+    responses = {str(status): success for status in (route.status, route.known_status) if status is not None}
     if route.nothing is not None:
         responses["204"] = {"description": route.nothing}
     by_status: dict[int, list[str]] = {}
@@ -136,6 +138,11 @@ def _responses(route: Route) -> dict[str, Any]:
     return responses
 
 
+def _answers(route: Route) -> tuple[Any, ...]:
+    """The records that an answer may be one of."""
+    return get_args(route.answer) or (route.answer,)
+
+
 def _as_text(media_types: Mapping[str, str]) -> dict[str, Any]:
     return {
         media_type: {"schema": {"type": "string", **({"description": description} if description else {})}}
@@ -149,7 +156,7 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _path_kind(name: str) -> Any:
-    return f.Generation if name == "generation" else f.PATH_PARAMETERS[name][1]
+    return _OTHER_PATH_KINDS.get(name) or f.PATH_PARAMETERS[name][1]
 
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
@@ -175,6 +182,8 @@ def _header_parameters(route: Route) -> list[dict[str, Any]]:
     if route.last_event_id:
         names.append(("Last-Event-ID", False))
     headers = _HEADERS if route.report_position else {**_HEADERS, "Session-Streams-Report": _REPORT_WITHOUT_POSITION}
+    names.extend((name, True) for name in route.headers)
+    headers = {**headers, **route.headers}
     return [
         {"name": name, "in": "header", "required": required, "schema": headers[name][0], "description": headers[name][1]}
         for name, required in names

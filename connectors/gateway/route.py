@@ -28,20 +28,22 @@ Handler = Callable[[Gateway, Call, Any], Awaitable[Sendable]]
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """`answer` is the JSON of `status`. `scope` is None for routes that anybody may ask, and ANY_SCOPE
-    for those that need a key and nothing of it; `also_scope` is needed beside it. `nothing`: what an answer of 204 says.
+    """`answer` is the JSON of `status`, and of `known_status` where what is asked for was asked for before. `scope` is None for routes
+    that anybody may ask, and ANY_SCOPE for those that need a key and nothing of it; `also_scope` is needed beside it. `nothing`: what an
+    answer of 204 says.
 
-    `change`: it needs an Idempotency-Key, and leads to a command unless `command` says otherwise. `report`: whether a
-    worker's report is read; `report_position`: whether it has to say `expected_run_sequence`. `position`: whether the position
-    that the caller names is waited for. `last_event_id`: whether it resumes behind one. `refusals`: the codes that it may refuse
-    with beside those of every route of its kind. `budget`: what it counts among for as long as its handler is at work, where that
-    is neither the changes nor the reads; such a handler takes its place among the changes only while its command is under way.
-    `reads_body_itself`: the handler decodes the body, and takes it in `other_body_types` too. `media_type`: of an answer
-    that is no JSON; `media_type_says`: what is to be said of it. `other_media_types`: in which the same answer may be asked for
-    as text. `other_...` map a media type to what is to be said of it, or to nothing.
+    `change`: it needs an Idempotency-Key, and leads to a command unless `command` says otherwise. `report`: whether a worker's report is
+    read; `report_position`: whether it has to say `expected_run_sequence`. `position`: whether the position that the caller names is
+    waited for. `last_event_id`: whether it resumes behind one. `refusals`: the codes that it may refuse with beside those of every route
+    of its kind. `budget`: what it counts among for as long as its handler is at work, where that is neither the changes nor the reads;
+    such a handler takes its place among the changes only while its command is under way. `reads_body_itself`: the handler decodes the
+    body, and takes it in `other_body_types` too. `media_type`: of an answer that is no JSON; `media_type_says`: what is to be said of it.
+    `other_media_types`: in which the same answer may be asked for as text. `other_...` map a media type to what is to be said of it, or to
+    nothing. `headers`: those that it requires of its own, by name, with schema and description. `strict_path`: an id of another form than
+    its kind's is an invalid request, and not a path that nothing is at.
     """
 
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
     name: str
     summary: str
@@ -52,6 +54,7 @@ class Route(Struct, frozen=True, kw_only=True):
     query: Any = NoQuery
     answer: Any = None
     status: int = 200
+    known_status: int | None = None
     nothing: str | None = None
     change: bool = False
     command: bool = True
@@ -66,3 +69,5 @@ class Route(Struct, frozen=True, kw_only=True):
     media_type: str | None = None
     media_type_says: str = ""
     other_media_types: Mapping[str, str] = {}
+    headers: Mapping[str, tuple[Any, str]] = {}
+    strict_path: bool = False

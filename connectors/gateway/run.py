@@ -10,13 +10,17 @@ import structlog
 from connectors.collector import look_rarely
 from connectors.edge.agent_asking import asking_agents
 from connectors.edge.asking import asking
+from connectors.edge.capsule_keys import SignerKeys
+from connectors.edge.capsules import CapsuleDesk
+from connectors.edge.erasure_asking import asking_erasures
 from connectors.edge.keys import KeyTable
-from connectors.edge.policies import PolicyTable
+from connectors.edge.policies import PolicyAdministration, PolicyTable
 from connectors.gateway.app import GatewayApplication
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.protocol import bounded_protocol
 from connectors.gateway.service import Gateway
 from connectors.owner.agent_owners import AgentOwners
+from connectors.owner.erasure_owners import ErasureOwners
 from connectors.owner.graph_owners import GraphOwners
 from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
@@ -72,27 +76,28 @@ def run_gateway(
         policies, support = PolicyTable(keys, settings), Support(settings)
         edge = stack.enter_context(asking(settings, _ROLE))
         agents = stack.enter_context(asking_agents(settings, _ROLE, edge.keyring, edge.sealer))
+        edge.forgetting.also(agents.states.forget_names)
+        erasures = stack.enter_context(asking_erasures(settings, _ROLE, edge.keyring))
         token = internal_token(settings.data_dir)
         running = _Running()
 
         def missing() -> list[str]:
             return [
                 *([] if keys.fresh else ["API keys and policies are not followed up to date"]),
-                *([] if edge.outcomes.alive and agents.outcomes.alive else ["outcomes are not followed"]),
+                *([] if edge.outcomes.alive and agents.outcomes.alive and erasures.outcomes.alive else ["outcomes are not followed"]),
+                *([] if edge.holder.alive else ["what is erased is not followed"]),
             ]
 
         @asynccontextmanager
         async def opened() -> AsyncIterator[Gateway]:
-            owners, graph_owners, agent_owners = (
-                ProjectorOwners(settings, token),
-                GraphOwners(settings, token),
-                AgentOwners(settings, token),
-            )
+            owners, graph_owners = ProjectorOwners(settings, token), GraphOwners(settings, token)
+            agent_owners, erasure_owners = AgentOwners(settings, token), ErasureOwners(settings, token)
             gateway = Gateway(
                 settings=settings,
                 limits=limits,
                 keys=KeyTable(keys),
                 policies=policies,
+                administration=PolicyAdministration(settings),
                 support=support,
                 composer=edge.composer,
                 submitter=edge.submitter(commands_max=limits.commands_max, bytes_max=limits.commands_bytes_max),
@@ -101,6 +106,10 @@ def run_gateway(
                 owners=owners,
                 graph_owners=graph_owners,
                 agents=agents.service(agent_owners, commands_max=limits.commands_max, bytes_max=limits.commands_bytes_max),
+                erasures=erasures.service(),
+                erasure_owners=erasure_owners,
+                erased=edge.erased,
+                capsules=CapsuleDesk(edge.keyring, SignerKeys(settings.signers_path), support.withdrawn),
                 dead_letters=edge.commands,
                 partition_of=edge.commands.partition_of,
                 missing=missing,
@@ -109,9 +118,8 @@ def run_gateway(
             try:
                 yield gateway
             finally:
-                owners.close()
-                graph_owners.close()
-                agent_owners.close()
+                for asker in (owners, graph_owners, agent_owners, erasure_owners):
+                    asker.close()
                 gateway.pool.shutdown(wait=False, cancel_futures=True)
 
         server = WebServer(GatewayApplication(opened), host, port, name=_ROLE, http=bounded_protocol(limits))
@@ -121,7 +129,11 @@ def run_gateway(
             on_listening(server.port)
         _log.info("gateway_started", host=server.host, port=server.port)
         try:
-            _watch(server, stop, lambda: keys.failed or edge.outcomes.failed or agents.outcomes.failed)
+            _watch(
+                server,
+                stop,
+                lambda: keys.failed or edge.outcomes.failed or agents.outcomes.failed or erasures.outcomes.failed or edge.holder.failed,
+            )
         finally:
             running.end_streams()
             server.stop()

@@ -6,18 +6,21 @@ blocks off the event loop.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, TypeVar
 
 from connectors.edge.agents import AgentCheckpoints
+from connectors.edge.capsules import CapsuleDesk
 from connectors.edge.compose import CommandComposer, Composed, Incoming, Naming, NewEvent, SessionFacts, facts_of_row
 from connectors.edge.dead_letters import DeadLetters
+from connectors.edge.erased import Erased, erased, people_of
+from connectors.edge.erasures import ErasureService
 from connectors.edge.keys import KeyTable
-from connectors.edge.policies import PolicyTable
+from connectors.edge.policies import PolicyAdministration, PolicyTable
 from connectors.edge.principal import Principal
 from connectors.edge.submit import Submitter
 from connectors.gateway.call import Call
@@ -26,17 +29,15 @@ from connectors.gateway.lanes import LaneClaims
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.metrics import Metrics
 from connectors.gateway.opening import HELD_FROM_BYTES, TextGate
+from connectors.gateway.owners import ErasureOwners, GraphOwners, Owners
 from connectors.support.support import Support
 from streams.clock import now_us
+from streams.custody.keyring import SecretRef
 from streams.custody.sealing import Sealer
-from streams.errors import Invalid, Overloaded, StreamsError
+from streams.errors import Invalid, NotPermitted, Overloaded, StreamsError
 from streams.log.position import Position
 from streams.log.topics import Topics
-from streams.projections.checkpoints import CheckpointRow
-from streams.projections.runs import LanePlace, RunRow
 from streams.projections.sessions import SessionRow
-from streams.query.graphs import GraphPage
-from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
 from streams.sealed_blobs import LargeTexts, Snapshots
 from streams.session.commands import Kind, Report
 from streams.session.outcomes import ACCEPTED, Outcome
@@ -46,65 +47,6 @@ T = TypeVar("T")
 
 INLINE_BYTES_MAX: Final = 32 * 1024
 """Parsing or sealing this much costs about as much as the way to a thread and back."""
-
-
-class Owners(Protocol):
-    """What `connectors.owner.projector_owners.ProjectorOwners` offers. All raise `Retriable`s, `NotFound` and `Invalid`."""
-
-    async def session(
-        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
-        position: Position | None = None, wait_s: float = 5.0,
-    ) -> SessionRow: ...  # fmt: skip
-
-    async def sessions(
-        self, workspace_id: str, *, subject_id: str | None = None, cursor: str | None = None, limit: int = 100,
-        position: Position | None = None, wait_s: float = 5.0,
-    ) -> SessionsPage: ...  # fmt: skip
-
-    async def events(
-        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
-        after: int, limit: int, max_bytes: int, wait_ms: int = 0,
-        position: Position | None = None, wait_s: float = 5.0, at_end: bool = False,
-    ) -> EventsPage: ...  # fmt: skip
-
-    async def event_named(
-        self, workspace_id: str, session_id: str, event_id: str, *, subject_id: str | None = None,
-        position: Position | None = None, wait_s: float = 5.0,
-    ) -> int: ...  # fmt: skip
-
-    async def checkpoints(
-        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, cursor: str | None = None, limit: int = 100,
-        position: Position | None = None, wait_s: float = 5.0,
-    ) -> CheckpointsPage: ...  # fmt: skip
-
-    async def checkpoint(
-        self, workspace_id: str, session_id: str, checkpoint_id: str, *, subject_id: str | None = None,
-        position: Position | None = None, wait_s: float = 5.0,
-    ) -> CheckpointRow: ...  # fmt: skip
-
-    async def run(
-        self, workspace_id: str, session_id: str, run_id: str, *, subject_id: str | None = None,
-        position: Position | None = None, wait_s: float = 5.0,
-    ) -> RunRow: ...  # fmt: skip
-
-    async def claimable(
-        self, workspace_id: str, lanes: Sequence[str], *, subject_id: str | None = None, limit: int = 10,
-        start: LanePlace | None = None, wait_ms: int = 0, wait_s: float = 5.0,
-    ) -> Sequence[RunRow]: ...  # fmt: skip
-
-    async def claimed(
-        self, workspace_id: str, claim_digest: str, *, subject_id: str | None = None, wait_s: float = 5.0
-    ) -> RunRow | None: ...  # fmt: skip
-
-
-class GraphOwners(Protocol):
-    """What `connectors.owner.graph_owners.GraphOwners` offers, and raises."""
-
-    async def graph(
-        self, workspace_id: str, session_id: str, *, subject_id: str | None = None,
-        node_id: str | None, depth: int, nodes_max: int, items_max: int,
-        position: Position | None = None, wait_s: float = 5.0,
-    ) -> GraphPage: ...  # fmt: skip
 
 
 class Refused(Exception):
@@ -146,6 +88,7 @@ class Gateway:
     limits: GatewayLimits
     keys: KeyTable
     policies: PolicyTable
+    administration: PolicyAdministration
     support: Support
     composer: CommandComposer
     submitter: Submitter
@@ -154,6 +97,10 @@ class Gateway:
     owners: Owners
     graph_owners: GraphOwners
     agents: AgentCheckpoints
+    erasures: ErasureService
+    erasure_owners: ErasureOwners
+    erased: Erased
+    capsules: CapsuleDesk
     dead_letters: DeadLetters
     partition_of: Callable[[str], int]
     missing: Callable[[], list[str]] = list
@@ -222,6 +169,20 @@ class Gateway:
         self.rate.take(principal.principal_id)
         return principal
 
+    async def require_subject(self, principal: Principal) -> None:
+        """A key that is restricted to an erased subject is revoked with it. Raises `NotPermitted`, `KeyringUnavailable`."""
+        if principal.subject_id is not None and await self._is_erased(people_of(principal.workspace_id, principal.subject_id)):
+            raise _revoked()
+
+    async def require_not_erased(self, facts: SessionFacts, session_ids: Collection[str]) -> None:
+        """Raises `ContentUnavailable` (content.erased) where the subject or one of these sessions is erased, and `KeyringUnavailable`."""
+        if await self._is_erased(people_of(facts.workspace_id, facts.subject_id, *session_ids)):
+            raise erased()
+
+    async def _is_erased(self, people: Collection[SecretRef]) -> bool:
+        known = self.erased.known(people)
+        return await self.in_thread(partial(self.erased.ask, people)) if known is None else known
+
     def position_text(self, session_id: str, offset: int) -> str | None:
         """The position of a session's command; None where there is none."""
         return str(Position(self.commands_topic, self.partition_of(session_id), offset)) if offset >= 0 else None
@@ -260,7 +221,9 @@ class Gateway:
 
     def still(self, call: Call) -> None:
         """Looks again whether the caller may be answered: time passed since it was let in. Raises as `authenticate`."""
-        self.keys.principal(call.bearer(), self.clock())
+        principal = self.keys.principal(call.bearer(), self.clock())
+        if principal.subject_id is not None and self.erased.known(people_of(principal.workspace_id, principal.subject_id)):
+            raise _revoked()
 
     async def carry_out(
         self,
@@ -273,17 +236,23 @@ class Gateway:
         lease_ms: int | None = None,
         importing: bool = False,
         incoming: Incoming | None = None,
+        expected_sequence: int | None = None,
     ) -> tuple[Outcome, Naming, list[str]]:
         """Seals and sends what `build` makes, and waits: the accepted outcome, the names, the ids of the events sent. `incoming`
-        stands for the request where one request may lead to several commands.
+        stands for the request where one request may lead to several commands, `expected_sequence` for what its caller expects.
 
-        Raises `Refused`, `OutcomeUnknown`, `Overloaded`, and what composing raises.
+        Raises `Refused`, `OutcomeUnknown`, `Overloaded`, `ContentUnavailable` (content.erased), and what composing raises.
         """
-        incoming, expected = incoming or call.incoming(), call.expected_sequence()
+        incoming = incoming or call.incoming()
+        expected = call.expected_sequence() if expected_sequence is None else expected_sequence
         if not self.composer.knows(facts.workspace_id):
             await self.in_thread(partial(self.composer.naming, facts, incoming))
         naming = self.composer.naming(facts, incoming)
         events = build(naming)
+        if kind is Kind.APPEND and not self.composer.seals(facts, events):
+            # What is sealed is refused by the keyring itself. A new session can only be somebody's who is erased.
+            begins = bool(events) and events[0].type == "session.created"
+            await self.require_not_erased(facts, () if begins else (facts.session_id,))
         compose = partial(
             self.composer.compose, incoming, facts, events, naming=naming,
             kind=kind, report=report, expected_sequence=expected, lease_ms=lease_ms, importing=importing, claiming=True,
@@ -313,3 +282,7 @@ class Gateway:
             # The events of a repeat claim what was stored for them at the first time.
             await self.texts.drop(texts)
         return outcome
+
+
+def _revoked() -> NotPermitted:
+    return NotPermitted("the subject that this key is restricted to is erased", code="auth.revoked")

@@ -55,6 +55,7 @@ async def _upload(gateway: Gateway, call: Call) -> Answer:
     expected = _expected_digest(call.header("repr-digest"))
     report = report_of(call, position_needed=False)
     facts = await gateway.facts_of(call, call.path["session_id"])
+    await gateway.require_not_erased(facts, (facts.session_id,))
     await require_not_fenced(gateway, call, facts.session_id, report)
     upload_id = await gateway.upload_id(call, facts)
     bytes_max = gateway.limits.upload_bytes_max

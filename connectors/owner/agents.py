@@ -6,7 +6,8 @@ and a process that stood still stops answering before the group gives its partit
 
 import threading
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,6 +21,8 @@ from streams.agents.authority import ROLE, AgentAuthority
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import StoreUnusable
+from streams.holders.caches import CacheHolder
+from streams.holders.forgetting import forget
 from streams.log.log import KafkaLog
 from streams.log.topics import Topics
 from streams.loop.crash import KillAt
@@ -62,10 +65,13 @@ def run_agents(
     try:
         with (
             closing(open_local_keyring(settings.data_dir / "keyring")) as keyring,
+            ExitStack() as held,
             serving.listening(application, host, port, advertised_host=advertised_host, on_listening=on_listening) as member,
         ):
             # A destroyed secret is forgotten within a lease by every process, told or not.
-            handler = AgentAuthority(settings, Sealer(keyring, cache_seconds=settings.lease_s))
+            sealer = Sealer(keyring, cache_seconds=settings.lease_s)
+            held.enter_context(closing(CacheHolder(settings, ROLE, partial(forget, sealer))))
+            handler = AgentAuthority(settings, sealer)
             loop = Loop(
                 settings, KafkaLog(settings), handler, stop, crash=crash, observer=observer, client_id=member, timekeeper=handler
             )  # fmt: skip

@@ -14,6 +14,7 @@
     agent_scope  AgentScopeQuestion  -> bytes or nil      (these three of the owners of agents' checkpoints: values of their topic)
     agent_id     AgentIdQuestion     -> bytes or nil
     agent_history AgentHistoryQuestion -> bytes, any number of them, or nil
+    erasure      ErasureQuestion     -> ErasureAnswer or nil   (of the custodian that owns the partition of workspaces.commands)
 
 A refusal is a `Refusal` under the status that `STATUSES` has for its class.
 """
@@ -170,6 +171,26 @@ class AgentHistoryQuestion(Struct, frozen=True):
     limit: int
     before: int | None
     wait_s: float
+
+
+class ErasureQuestion(Struct, frozen=True):
+    workspace_id: str
+    erasure_id: str
+    wait_s: float
+
+
+class Awaited(Struct, frozen=True):
+    """Who has not confirmed yet. `holder`: its id, or what is waited for instead; `reason`: in words, without content."""
+
+    holder: str
+    reason: str
+
+
+class ErasureAnswer(Struct, frozen=True):
+    """`row` is the value of its record in `sessions.retention`, as `streams.log.retention.decode_retention` reads it."""
+
+    row: bytes
+    awaited: tuple[Awaited, ...]
 
 
 class Refusal(Struct, frozen=True):

@@ -10,7 +10,9 @@ from prometheus_client.registry import Collector
 from streams.clock import now_us
 from streams.custodian.timers import armed_in, first_due
 from streams.errors import NotOwner, StoreUnusable
+from streams.log.retention import ACCEPTED, DESTROYED, ENFORCED
 from streams.projections.tables import Tables
+from streams.retention.driver import Driver
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
@@ -66,6 +68,34 @@ def text(tables: Tables, role: str) -> bytes:
 def text_of_custodian(tables: Tables, role: str) -> bytes:
     """As `text`, with the timers."""
     return _told(_Owned(tables, role), _Timers(tables))
+
+
+class _Erasures(Collector):
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def collect(self) -> Iterator[Metric]:
+        pending = self._driver.pending
+        count = GaugeMetricFamily("session_streams_retention_erasures", "Erasures that are not complete", labels=["state"])
+        lag = GaugeMetricFamily(
+            "session_streams_retention_erasure_lag_seconds", "Age of the oldest erasure in this state; 0 where none is", labels=["state"]
+        )
+        for state in (ACCEPTED, DESTROYED, ENFORCED):
+            of_state = [row for row in pending if row.state == state]
+            count.add_metric([state], len(of_state))
+            lag.add_metric([state], max((now_us() - row.ended_at for row in of_state), default=0) / 1e6)
+        days = CounterMetricFamily("session_streams_retention_expired_days", "Days whose secrets were destroyed since the start")
+        days.add_metric([], self._driver.destroyed_days)
+        stopped = GaugeMetricFamily(
+            "session_streams_retention_stopped", "1 while nothing is destroyed because this clock and the broker's disagree"
+        )
+        stopped.add_metric([], 1.0 if self._driver.stopped else 0.0)
+        yield from (count, lag, days, stopped)
+
+
+def text_of_retention(tables: Tables, role: str, driver: Driver) -> bytes:
+    """As `text`, with erasures and expired days."""
+    return _told(_Owned(tables, role), _Erasures(driver))
 
 
 def _told(*collectors: Collector) -> bytes:

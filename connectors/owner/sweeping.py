@@ -13,7 +13,7 @@ import structlog
 
 from streams.blobs import open_blob_store
 from streams.clock import now_us
-from streams.custodian.timers import upload_key
+from streams.custodian.rows import upload_key
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import Retriable, StreamsError
 from streams.log.partitioner import partition_of

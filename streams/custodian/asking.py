@@ -10,11 +10,12 @@ After a takeover the authority itself grants every lease its length once more.
 """
 
 import hashlib
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 from msgspec import structs
 
+from streams.custodian.rows import Erasing
 from streams.custodian.timers import LEASE, Timer, named
 from streams.session import refusals
 from streams.session.commands import Command, Kind, Report
@@ -45,9 +46,11 @@ _LATER: Final = frozenset({refusals.REQUEST_EXPIRED, refusals.TRANSITION_REFUSED
 
 _log = structlog.get_logger(__name__)
 
+Asks = TypeVar("Asks", Timer, Erasing)
 
-def asked_by(timer: Timer, time: int) -> str:
-    """The id of the command by which the timer asks for the `time`-th time, from 0. A crash before its commit asks the same."""
+
+def asked_by(timer: Timer | Erasing, time: int) -> str:
+    """The id of the command by which it asks for the `time`-th time, from 0. A crash before its commit asks the same."""
     return derive_from_command("cmd", timer.event_id, time)
 
 
@@ -83,13 +86,29 @@ def command_of(key: bytes, timer: Timer, now: int, reply_to: str) -> Command:
     )
 
 
-def having_asked(timer: Timer, now: int) -> Timer:
+def erasure_of(key: bytes, erasing: Erasing, now: int, reply_to: str) -> Command:
+    """What the session's authority is asked for an order now: that what the session holds, or has of its ancestors, counts as erased."""
+    command_id = asked_by(erasing, erasing.asked)
+    return Command(
+        command_id=command_id,
+        session_id=key.partition(b"/")[0].decode(),
+        workspace_id=erasing.workspace_id,
+        kind=Kind(erasing.kind),
+        principal_id=PRINCIPAL,
+        request_digest=hashlib.sha256(command_id.encode()).digest(),
+        issued_at=now,
+        not_after=now + _VALID_US,
+        reply_to=reply_to,
+    )
+
+
+def having_asked(timer: Asks, now: int) -> Asks:
     """The timer once it has asked: it asks again after a pause unless it hears something."""
     pause_s = PAUSES_S[min(timer.unanswered, len(PAUSES_S) - 1)]
     return structs.replace(timer, due_at=now + pause_s * 1_000_000, asked=timer.asked + 1, unanswered=timer.unanswered + 1)
 
 
-def doubted(timer: Timer, now: int) -> Timer:
+def doubted(timer: Asks, now: int) -> Asks:
     """The timer where the clock has gone back, or nobody knows whether it has: what it was set to by the clock alone, and not by an
     event or the authority, is no longer than a first pause away. To ask too early harms nobody."""
     return structs.replace(timer, due_at=min(timer.due_at, now + PAUSES_S[0] * 1_000_000)) if timer.unanswered else timer
@@ -111,3 +130,16 @@ def having_heard(timer: Timer, outcome: Outcome, now: int) -> Timer | None:
     if outcome.code not in _LATER:
         _log.error("custodian_refused", session_id=outcome.session_id, command_id=outcome.command_id, code=outcome.code)
     return timer
+
+
+def having_erased(erasing: Erasing, outcome: Outcome) -> Erasing:
+    """What an order means for a session, after the answer to what was asked last."""
+    if outcome.status == ACCEPTED or outcome.code == refusals.NOT_FOUND:
+        # What does not exist for its authority has nothing that could be read.
+        through = outcome.last_sequence if outcome.status == ACCEPTED else erasing.needed
+        if through >= erasing.needed:
+            return structs.replace(erasing, due_at=0, unanswered=0, through=through)
+        return structs.replace(erasing, due_at=0, unanswered=0)
+    if outcome.code not in _LATER:
+        _log.error("erasure_refused", session_id=outcome.session_id, command_id=outcome.command_id, code=outcome.code)
+    return erasing

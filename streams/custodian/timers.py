@@ -2,11 +2,11 @@
 
     <session id>/lease/<run id>            `Timer`: when the lease of the Run's attempt is over, as far as it is known
     <session id>/wait/<wait id>            `Timer`: when the wait expires
-    <session id>/upload/<snap id>          the checkpoint that names the upload
     ~due/<due at, 8 bytes>/<timer's key>   timers by time                                      store only
     ~armed                                 how many timers there are, as 8 bytes               store only
 
-What is in the store only is made of the timers themselves, so a restore from the changelog gives the same rows.
+What is in the store only is made of the timers themselves, so a restore from the changelog gives the same rows. `rows.py` has what is
+kept besides.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,6 @@ WAIT: Final = b"wait"
 DUE: Final = b"~due/"
 ARMED: Final = b"~armed"
 _TIMER: Final = "timer/armed"
-_UPLOAD: Final = "timer/upload"
 _NUMBER_BYTES: Final = 8
 
 
@@ -47,10 +46,6 @@ def lease_key(session_id: str, run_id: str) -> bytes:
 
 def wait_key(session_id: str, wait_id: str) -> bytes:
     return f"{session_id}/wait/{wait_id}".encode()
-
-
-def upload_key(session_id: str, upload_id: str) -> bytes:
-    return f"{session_id}/upload/{upload_id}".encode()
 
 
 def timer_prefixes(session_id: str) -> tuple[bytes, bytes]:
@@ -75,27 +70,27 @@ def encode_timer(timer: Timer) -> bytes:
 
 def decode_timer(value: bytes) -> Timer:
     """Raises `StoreUnusable`."""
-    return Timer(**_record(_TIMER, value))
+    return Timer(**record_of(_TIMER, value))
 
 
-def encode_upload(checkpoint_id: str) -> bytes:
-    """A whole value."""
-    return codec.encode(_UPLOAD, {"checkpoint_id": checkpoint_id})
+def due_before(key: bytes, index: bytes = DUE) -> int:
+    """When the row is due that this one of an index stands for."""
+    return int.from_bytes(key[len(index) : len(index) + _NUMBER_BYTES], "big")
 
 
-def due_before(key: bytes) -> int:
-    """When the timer is due that this row of `~due/` stands for."""
-    return int.from_bytes(key[len(DUE) : len(DUE) + _NUMBER_BYTES], "big")
+def timer_of(key: bytes, index: bytes = DUE) -> bytes:
+    """The key of the row that this one of an index stands for."""
+    return key[len(index) + _NUMBER_BYTES + 1 :]
 
 
-def timer_of(key: bytes) -> bytes:
-    """The key of the timer that this row of `~due/` stands for."""
-    return key[len(DUE) + _NUMBER_BYTES + 1 :]
+def due_from(due_at: int, index: bytes = DUE) -> bytes:
+    """Where the rows of an index begin that are due no sooner."""
+    return index + max(0, due_at).to_bytes(_NUMBER_BYTES, "big")
 
 
-def due_from(due_at: int) -> bytes:
-    """Where the rows of `~due/` begin that are due no sooner."""
-    return DUE + max(0, due_at).to_bytes(_NUMBER_BYTES, "big")
+def due_row(due_at: int, key: bytes, index: bytes = DUE) -> bytes:
+    """The row of an index that stands for a key."""
+    return b"%b/%b" % (due_from(due_at, index), key)
 
 
 def first_due(store: Reads, due_at: int = 0) -> int | None:
@@ -114,19 +109,16 @@ def armed_in(get: Get) -> int:
 def local_rows(get: Get, key: bytes, before: bytes | None, after: bytes | None) -> Iterator[Put]:
     """The rows that only the store has, where the timer of this key changes. `get` sees what was put so far."""
     if before is not None:
-        yield _due_key(key, decode_timer(before)), None
+        yield due_row(decode_timer(before).due_at, key), None
     if after is not None:
-        yield _due_key(key, decode_timer(after)), b""
+        yield due_row(decode_timer(after).due_at, key), b""
     more = (after is not None) - (before is not None)
     if more:
         yield ARMED, (armed_in(get) + more).to_bytes(_NUMBER_BYTES, "big")
 
 
-def _due_key(key: bytes, timer: Timer) -> bytes:
-    return b"%b/%b" % (due_from(timer.due_at), key)
-
-
-def _record(subject: str, value: bytes) -> Any:
+def record_of(subject: str, value: bytes) -> Any:
+    """Raises `StoreUnusable`."""
     try:
         return codec.decode_as(subject, value)
     except codec.Undecodable as error:

@@ -13,7 +13,7 @@ Sealing and the edge call it, from any thread; calls block.
 
 import re
 from collections.abc import Collection
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -21,22 +21,33 @@ from streams.errors import Invalid
 
 SECRET_BYTES: Final = 32
 
-SecretKind = Literal["subject", "session", "day", "dead_letters", "snapshot"]
+SecretKind = Literal["subject", "session", "day", "dead_letters", "snapshot", "capsule"]
 PseudonymKind = Literal["subject", "actor"]
 
 PSEUDONYM_PREFIXES: Final[dict[PseudonymKind, str]] = {"subject": "subj", "actor": "actr"}
 
+DAY_KINDS: Final[frozenset[SecretKind]] = frozenset({"day", "dead_letters"})
+"""Whose secrets go when their day is over."""
+
 _DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _HEX: Final = "[0-9a-f]{32}"
-_NAME: Final = re.compile(rf"ws_{_HEX}/(?:subject/subj_{_HEX}|session/sess_{_HEX}|snapshot/snap_{_HEX}|day/{_DAY}|dead_letters/{_DAY})")
+_NAME: Final = re.compile(
+    rf"ws_{_HEX}/(?:subject/subj_{_HEX}|session/sess_{_HEX}|snapshot/snap_{_HEX}|capsule/cap_{_HEX}|day/{_DAY}|dead_letters/{_DAY})"
+)
 
 
 class SecretRef(Struct, frozen=True):
-    """Which secret. `id` is a subj_, sess_ or snap_ identifier, or a UTC day as YYYY-MM-DD, as `kind` says."""
+    """Which secret. `id` is a subj_, sess_, snap_ or cap_ identifier, or a UTC day as YYYY-MM-DD, as `kind` says."""
 
     kind: SecretKind
     workspace_id: str
     id: str
+
+    @classmethod
+    def named(cls, name: str) -> "SecretRef":
+        """Of a name that a secret is stored under."""
+        workspace_id, kind, identifier = name.split("/")
+        return cls(cast(SecretKind, kind), workspace_id, identifier)
 
     @property
     def name(self) -> str:
@@ -71,6 +82,11 @@ class Keyring(Protocol):
 
     def destroyed(self, refs: Collection[SecretRef]) -> frozenset[SecretRef]:
         """Those that have a tombstone, so that a reader can tell *erased* from *never here*."""
+        ...
+
+    def days_before(self, day: str, limit: int) -> list[SecretRef]:
+        """Secrets of days (kinds `day` and `dead_letters`) that are there and whose day is before `day` (YYYY-MM-DD): the oldest first,
+        at most `limit`. What is not over costs nothing."""
         ...
 
     def destroy(self, refs: Collection[SecretRef]) -> None:

@@ -87,8 +87,7 @@ class SigningKey:
         Raises `Misconfigured` (mode, contents) and OSError.
         """
         if not path.exists():
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            create_once(path, cls.generate()._pem())
+            cls.generate().store(path)
         try:
             key = serialization.load_pem_private_key(read_private(path, _PEM_BYTES_MAX), password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -97,9 +96,18 @@ class SigningKey:
             raise Misconfigured(f"key file {path}: expected an Ed25519 key")
         return cls(key)
 
+    def store(self, path: Path) -> None:
+        """In a file that is there already, the key stays that is in it. Raises OSError."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        create_once(path, self._pem())
+
     def sign(self, payload_type: str, payload: bytes) -> Envelope:
         signature = Signature(self.public.key_id, self._key.sign(encoding_to_sign(payload_type, payload)))
         return Envelope(payload_type, payload, (signature,))
+
+    def sign_bytes(self, told: bytes) -> bytes:
+        """64 bytes, over exactly these bytes: for a form that says by itself what it is (a capsule's digests)."""
+        return self._key.sign(told)
 
     def _pem(self) -> bytes:
         form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
@@ -125,12 +133,13 @@ def opened(text: bytes, payload_type: str, trusted: Mapping[str, PublicKey]) -> 
         raise NotVerified("key.unknown")
     told = encoding_to_sign(payload_type, envelope.payload)
     for signature in known:
-        if _signed(trusted[signature.keyid], signature.sig, told):
+        if is_signed(trusted[signature.keyid], signature.sig, told):
             return Verified(envelope.payload, signature.keyid)
     raise NotVerified("signature.wrong")
 
 
-def _signed(key: PublicKey, signature: bytes, told: bytes) -> bool:
+def is_signed(key: PublicKey, signature: bytes, told: bytes) -> bool:
+    """Whether the key has signed exactly these bytes."""
     try:
         Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.keyval.public)).verify(signature, told)
     except InvalidSignature:

@@ -5,6 +5,7 @@ and the next one under the same name, which may be under way already, has anothe
 """
 
 import os
+from collections.abc import Collection
 
 from streams.custody.keyring import Keyring, SecretRef
 from streams.custody.sealed_bytes import UNREADABLE
@@ -39,9 +40,9 @@ class SnapshotSecrets:
             )
         return secret
 
-    def destroy(self, workspace_id: str, secret_ids: frozenset[str]) -> None:
-        """For ever, also what never existed."""
-        self._keyring.destroy([_ref(workspace_id, secret_id) for secret_id in sorted(secret_ids)])
+    def destroy(self, secrets: Collection[tuple[str, str]]) -> None:
+        """Workspaces and ids; for ever, also what never existed."""
+        self._keyring.destroy([_ref(workspace_id, secret_id) for workspace_id, secret_id in sorted(secrets)])
 
 
 def _ref(workspace_id: str, secret_id: str) -> SecretRef:

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from streams.custody.cache import BoundedCache
 from streams.custody.group_commit import GroupCommit, connect, exclusive, transaction
-from streams.custody.keyring import PSEUDONYM_PREFIXES, SECRET_BYTES, PseudonymKind, SecretRef, WorkspaceKeyProvider
+from streams.custody.keyring import DAY_KINDS, PSEUDONYM_PREFIXES, SECRET_BYTES, PseudonymKind, SecretRef, WorkspaceKeyProvider
 from streams.custody.local_keys import LocalKeyFile
 from streams.errors import ContentUnavailable, Invalid, KeyringUnavailable, Misconfigured
 from streams.files import sync_directory
@@ -35,7 +35,16 @@ from streams.session.ids import is_id
 from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED
 
 LOCAL_KEY_NAME: Final = "workspace.key"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+_DAYS: Final = """
+CREATE TABLE days (name TEXT PRIMARY KEY, day TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX days_by_day ON days (day);
+"""
+"""Names only, so they may move."""
+_DAYS_OF_BEFORE: Final = """
+INSERT INTO days (name, day) SELECT name, substr(name, -10) FROM secrets
+    WHERE destroyed = 0 AND (name LIKE '%/day/%' OR name LIKE '%/dead_letters/%');
+"""
 _SCHEMA: Final = """
 CREATE TABLE workspace_keys (
     id INTEGER PRIMARY KEY, workspace_id TEXT NOT NULL, generation INTEGER NOT NULL,
@@ -56,6 +65,7 @@ _PSEUDONYM_OF: Final = (
 _BUCKET_BYTES: Final = 2
 _NO_BUCKET: Final = bytes(_BUCKET_BYTES)
 _NO_HASH: Final = bytes(32)
+_DAY_CHARACTERS: Final = 10
 _NAMES_PER_QUERY: Final = 500
 _KEYS_CACHED: Final = 1024
 _KEY_CACHE_S: Final = 300.0
@@ -142,8 +152,14 @@ class SqliteKeyring:
         named = {ref.name: ref for ref in refs}
         return frozenset(named[name] for name, row in self._rows(named).items() if row.destroyed)
 
+    def days_before(self, day: str, limit: int) -> list[SecretRef]:
+        with self._reader() as reader:
+            rows = reader.execute("SELECT name FROM days WHERE day < ? ORDER BY day, name LIMIT ?", (day, limit)).fetchall()
+        return [SecretRef.named(name) for (name,) in rows]
+
     def destroy(self, refs: Collection[SecretRef]) -> None:
         tombstones = [(ref.name, _NOTHING) for ref in refs]
+        days = [(ref.name,) for ref in refs if ref.kind in DAY_KINDS]
         people = [(_NO_BUCKET, _NO_HASH, ref.workspace_id, ref.id) for ref in refs if ref.kind == "subject"]
 
         def work(connection: sqlite3.Connection) -> None:
@@ -159,6 +175,7 @@ class SqliteKeyring:
                 " WHERE subject.workspace_id = ? AND subject.pseudonym = ? AND subject.forgotten = 0)",
                 people,
             )
+            connection.executemany("DELETE FROM days WHERE name = ?", days)
 
         if tombstones:
             self._writer.commit_and_truncate(work)
@@ -187,6 +204,7 @@ class SqliteKeyring:
         generation = self._newest_generation(workspace_id)
         key = self._workspace_key(workspace_id, generation)
         still = (workspace_id, generation)
+        days = [(name, name[-_DAY_CHARACTERS:], name) for name in names if name.split("/")[1] in DAY_KINDS]
         candidates = [(name, generation, aes_key_wrap(key, os.urandom(SECRET_BYTES)), *still) for name in names]
 
         def work(connection: sqlite3.Connection) -> dict[str, _Row]:
@@ -196,6 +214,10 @@ class SqliteKeyring:
                 " WHERE EXISTS (SELECT 1 FROM workspace_keys WHERE workspace_id = ? AND generation = ?)"
                 " ON CONFLICT (name) DO NOTHING",
                 candidates,
+            )
+            connection.executemany(
+                "INSERT INTO days (name, day) SELECT ?, ? FROM secrets WHERE name = ? AND destroyed = 0 ON CONFLICT (name) DO NOTHING",
+                days,
             )
             return _select(connection, names)
 
@@ -312,9 +334,10 @@ def _prepare(path: Path, lock_path: Path, timeout_s: float) -> None:
             (found,) = connection.execute("PRAGMA user_version").fetchone()
             if found > _FORMAT:
                 raise Misconfigured(f"keyring {path}: format {found}, this program knows {_FORMAT}")
-            if found == 0:
+            if found < _FORMAT:
+                script = _SCHEMA + _DAYS if found == 0 else _DAYS + _DAYS_OF_BEFORE
                 with transaction(connection):
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
+                    for statement in filter(str.strip, script.split(";")):
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version={_FORMAT}")
         sync_directory(path.parent)

@@ -28,7 +28,7 @@ class Orders:
     def __init__(self) -> None:
         self._orders: list[Order] = []
         self._numbers: list[int] = []
-        self._erased: set[str] = set()
+        self._erased: dict[str, int] = {}
 
     @property
     def reached(self) -> int:
@@ -40,7 +40,7 @@ class Orders:
         if order.kind not in _FOLLOWED or order.order <= self.reached:
             return
         if order.kind != REISSUE:
-            self._erased.add(order.id)
+            self._erased.setdefault(order.id, order.order)
         self._orders.append(order)
         self._numbers.append(order.order)
 
@@ -52,6 +52,10 @@ class Orders:
     def is_erased(self, identifier: str | None) -> bool:
         """Whether this subject or session is erased: a look-up in memory. Ids are random, so none is of two workspaces."""
         return identifier in self._erased
+
+    def number_of(self, identifier: str) -> int | None:
+        """Of the order by which it was erased first."""
+        return self._erased.get(identifier)
 
 
 class OrderFollower(Orders):

@@ -19,11 +19,12 @@ _log = structlog.get_logger(__name__)
 
 
 class ClockOffset(Struct, frozen=True):
-    """By how many microseconds the broker's clock is ahead of this one, as little as the measurement allows; `measured_at_s` by
-    `boottime_s`."""
+    """By how many microseconds the broker's clock is ahead of this one, as little as the measurement allows; `at_us` is what this one
+    showed then, `measured_at_s` when that was by `boottime_s`."""
 
     ahead_us: int
     measured_at_s: float
+    at_us: int
 
 
 class ConfirmationLog:
@@ -82,7 +83,9 @@ class ConfirmationLog:
         self._producer.poll(0)
 
     def close(self) -> None:
+        """Whoever waits for what is not stored by then takes the holder for one that is not heard of."""
         self._producer.flush(2)
+        self._producer.purge()
         self._producer.close()
 
     def _measure(self, sent_at: int, broker_us: int) -> None:
@@ -90,4 +93,4 @@ class ConfirmationLog:
         most, least = broker_us + 999 - sent_at, broker_us - now_us()
         ahead = max(least, 0) or min(most, 0)
         with self._lock:
-            self._offset = ClockOffset(ahead, boottime_s())
+            self._offset = ClockOffset(ahead, boottime_s(), now_us())

@@ -40,11 +40,11 @@ def new_reply_to(instance: str) -> str:
 class CommandLog:
     """Sends commands (and the edge's own dead letters). A thread serves deliveries; every method is thread-safe."""
 
-    def __init__(self, settings: Settings, role: str, topic: str | None = None) -> None:
-        """`topic`: where the commands go, if not to the sessions."""
+    def __init__(self, settings: Settings, role: str, topic: str | None = None, *, partitions: int | None = None) -> None:
+        """`topic`: where the commands go, if not to the sessions; `partitions`: of it, where it has not as many as the installation."""
         topics = Topics(settings.topic_prefix)
         self._commands, self._deadletter = topic or topics.commands, topics.deadletter
-        self._partitions = settings.partitions
+        self._partitions, self._letter_partitions = partitions or settings.partitions, settings.partitions
         # A command that was not delivered in time has been given up on; it must not arrive later as if fresh.
         timeout_ms = int(settings.request_timeout_s * 1000)
         client = f"{role}.commands" if topic is None else f"{role}.{topic}"
@@ -81,7 +81,8 @@ class CommandLog:
 
     def send_dead_letter(self, letter: DeadLetter, key: str, on_done: OnDone) -> None:
         """`on_done` is called from the delivery thread: with None once the letter is stored. Raises `Overloaded`."""
-        self._produce("sending a dead letter", self._deadletter, key.encode(), encode_dead_letter(letter), on_done)
+        partition = partition_of(key.encode(), self._letter_partitions)
+        self._produce("sending a dead letter", self._deadletter, key.encode(), encode_dead_letter(letter), on_done, partition)
 
     def close(self) -> None:
         self._producer.flush(5)
@@ -89,12 +90,12 @@ class CommandLog:
         self._thread.join()
         self._producer.close()
 
-    def _produce(self, doing: str, topic: str, key: bytes, value: bytes, on_done: OnDone | None) -> None:
+    def _produce(self, doing: str, topic: str, key: bytes, value: bytes, on_done: OnDone | None, partition: int | None = None) -> None:
         def delivered(error: KafkaError | None, _: Message) -> None:
             if on_done is not None:
                 on_done(None if error is None else translate(error, doing))
 
-        partition = partition_of(key, self._partitions)
+        partition = partition_of(key, self._partitions) if partition is None else partition
         try:
             if on_done is None:
                 self._producer.produce(topic, value, key, partition)
@@ -122,12 +123,15 @@ class AnswerFollower(Generic[Answer]):
         decode: Callable[[bytes], Sequence[Answer]],
         reply_to: str,
         on_batch: Callable[[Sequence[Answer]], None],
+        *,
+        partitions: int | None = None,
     ) -> None:
         """`decode` raises `RecordUnreadable`. `on_batch` is called from the follower's thread, once for each batch drained.
+        `partitions`: of the topic, where it has not as many as the installation.
 
         Raises `BrokerUnavailable`.
         """
-        places = [(topic, partition) for partition in range(settings.partitions)]
+        places = [(topic, partition) for partition in range(partitions or settings.partitions)]
         # Everything asked from now on is decided after these ends.
         starts = end_offsets(settings, places, committed=False)
         self._reader = PartitionReader(settings, client, starts)

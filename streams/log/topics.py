@@ -5,6 +5,7 @@ one partition number; `verify` refuses anything else before a role starts.
 """
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from confluent_kafka.error import KafkaError
 from msgspec import Struct
 
-from streams.errors import Misconfigured
+from streams.errors import BrokerUnavailable, Misconfigured
 from streams.log.client import MAX_DEAD_LETTER_BYTES, MAX_RECORD_BYTES, admin, translate
 from streams.settings import Settings
 
@@ -241,3 +242,20 @@ def cluster_id(settings: Settings, *, timeout_s: float = 30) -> str:
     except KafkaException as error:
         raise translate(error, "describing the cluster") from error
     return str(found)
+
+
+def broker_ids(client: AdminClient, *, timeout_s: float = 5) -> frozenset[int]:
+    """Of the brokers that the cluster holds for alive."""
+    try:
+        found = client.describe_cluster(request_timeout=timeout_s).result(timeout_s + 1).nodes
+    except KafkaException as error:
+        raise translate(error, "describing the cluster") from error
+    except TimeoutError as error:
+        raise BrokerUnavailable("describing the cluster: timed out") from error
+    return frozenset(node.id for node in found)
+
+
+def look_at_brokers(settings: Settings) -> Callable[[], frozenset[int]]:
+    """`broker_ids`, over one connection."""
+    client = admin(settings, "brokers")
+    return lambda: broker_ids(client)

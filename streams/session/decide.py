@@ -20,7 +20,7 @@ from streams.session.history import place_of
 from streams.session.items import Items
 from streams.session.lifecycles import CLOSED
 from streams.session.outcomes import Rejected
-from streams.session.rules import checkpoints, claims, custodian, effects, forks, interactions, reports, runs, sessions
+from streams.session.rules import capsules, checkpoints, claims, custodian, effects, forks, interactions, reports, runs, sessions
 from streams.session.words import ZDR
 from streams.session.work import AUTHORITY, Decision, Work
 
@@ -28,7 +28,14 @@ __all__ = ["AUTHORITY", "KINDS", "RULES", "Decision", "decide"]
 
 Rule = Callable[[Work, Draft], Draft | Rejected]
 
-RULES: Final[Mapping[str, Rule]] = {**sessions.RULES, **runs.RULES, **interactions.RULES, **effects.RULES, **checkpoints.RULES}
+RULES: Final[Mapping[str, Rule]] = {
+    **sessions.RULES,
+    **runs.RULES,
+    **interactions.RULES,
+    **effects.RULES,
+    **checkpoints.RULES,
+    **capsules.RULES,
+}
 """Types whose events change more than the counters; the others stand where `reports.plain` lets them."""
 PLAIN: Final = frozenset(FOLDS) - frozenset(RULES)
 FIRST: Final = frozenset({"session.created", "thread.opened", "turn.started"})

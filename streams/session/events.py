@@ -204,6 +204,21 @@ class SteeringAttributes(Attributes, frozen=True, gc=False):
     target_run_id: str | None = None
 
 
+class CapsuleAttributes(Attributes, frozen=True, gc=False):
+    capsule_id: str | None = None
+    import_id: str | None = None
+    checkpoint_id: str | None = None
+    through_sequence: int | None = None
+    byte_count: int | None = None
+    content_digest: str | None = None
+    target_digest: str | None = None
+    use_kind: str | None = None
+    outcome: str | None = None
+    reason: str | None = None
+    expires_at: int | None = None
+    request_digest: str | None = None
+
+
 FAMILIES: Final[dict[str, type[Attributes]]] = {
     "session": SessionAttributes,
     "thread": ThreadAttributes,
@@ -221,6 +236,7 @@ FAMILIES: Final[dict[str, type[Attributes]]] = {
     "artifact": ArtifactAttributes,
     "context": ContextAttributes,
     "steering": SteeringAttributes,
+    "capsule": CapsuleAttributes,
 }
 
 TYPES: Final = frozenset(
@@ -242,6 +258,7 @@ TYPES: Final = frozenset(
         "artifact": "recorded",
         "context": "pinned",
         "steering": "applied",
+        "capsule": "created revoked imported decided",
     }.items()
     for participle in participles.split()
 )

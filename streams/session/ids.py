@@ -17,7 +17,7 @@ EventId = NewType("EventId", str)
 
 PREFIXES: Final = (
     "ws", "sess", "sthr", "run", "turn", "evt", "cmd", "ckpt", "art", "cap", "eff", "wait",
-    "appr", "fork", "subj", "actr", "key", "ers", "task", "call", "chld", "snap",
+    "appr", "fork", "subj", "actr", "key", "ers", "task", "call", "chld", "snap", "cimp",
 )  # fmt: skip
 
 _PATTERN: Final = re.compile(f"({'|'.join(PREFIXES)})_[0-9a-f]{{32}}")

@@ -20,6 +20,7 @@ from streams.session.events import (
     ArtifactAttributes,
     AttemptAttributes,
     Attributes,
+    CapsuleAttributes,
     CheckpointAttributes,
     ChildAttributes,
     Content,
@@ -198,6 +199,17 @@ ATTRIBUTES: Final[dict[type[Attributes], tuple[tuple[str, Check], ...]]] = {
     ArtifactAttributes: (("artifact_id", _id("art")), ("media_type", NAME), ("digest", DIGEST)),
     ContextAttributes: (("pin_kind", CODE), ("revision", NAME), ("digest", DIGEST)),
     SteeringAttributes: (("kind", CODE), ("target_run_id", RUN_ID)),
+    CapsuleAttributes: (
+        ("capsule_id", _id("cap")),
+        ("import_id", _id("cimp")),
+        ("checkpoint_id", CHECKPOINT_ID),
+        ("content_digest", DIGEST),
+        ("target_digest", DIGEST),
+        ("use_kind", CODE),
+        ("outcome", _one_of("imported refused")),
+        ("reason", CODE),
+        ("request_digest", DIGEST),
+    ),
 }
 """For each family, its fields of text and what they may hold."""
 

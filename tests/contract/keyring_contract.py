@@ -205,3 +205,23 @@ class KeyringContract:
         keyring.secrets([session()], create=True)
         keyring.destroy([session(), day()])
         assert keyring.pseudonym(WORKSPACE, "subject", "mia", create=False) == mia
+
+    def test_days_that_are_over_are_found_the_oldest_first_and_only_while_they_are_there(self, keyring: Keyring) -> None:
+        letters = SecretRef("dead_letters", WORKSPACE, "2031-02-02")
+        days = [day("2031-02-03"), day("2031-02-01"), day("2031-02-01", OTHER_WORKSPACE), day("2031-03-01")]
+        keyring.secrets([*days, letters, session(), snapshot()], create=True)
+        found = keyring.days_before("2031-02-04", 10)
+        assert set(found) == {*days[:3], letters}
+        assert [ref.id for ref in found] == sorted(ref.id for ref in found)
+        assert len(keyring.days_before("2031-02-04", 2)) == 2
+        assert {ref.id for ref in keyring.days_before("2031-02-04", 2)} == {"2031-02-01"}
+        assert keyring.days_before("2031-02-01", 10) == []
+        keyring.destroy([*days[:3]])
+        assert keyring.days_before("2031-02-04", 10) == [letters]
+
+    def test_a_day_that_was_never_there_is_not_found_once_it_is_destroyed(self, keyring: Keyring) -> None:
+        keyring.destroy([day("2031-02-03")])
+        assert keyring.days_before("2032-01-01", 10) == []
+        with pytest.raises(ContentUnavailable):
+            keyring.secrets([day("2031-02-03")], create=True)
+        assert keyring.days_before("2032-01-01", 10) == []

@@ -58,6 +58,10 @@ class RoleProcess:
         self._argv = [*self._argv[:4], *arguments]
         self.process = self._start()
 
+    def again(self) -> None:
+        """Starts one that ended, as it was started before."""
+        self.process = self._start()
+
     def log(self) -> str:
         return self.output.read_text(errors="replace") if self.output.exists() else ""
 

@@ -9,11 +9,14 @@ A broker's cleaner renames files while they are searched, so one walk may miss o
 
 import base64
 import contextlib
+import errno
 import json
+import math
 import os
+import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -84,40 +87,47 @@ class Needles:
             if len(needle) < NEEDLE_BYTES_MIN:
                 raise ValueError(f"needle {label!r} has {len(needle)} bytes, at least {NEEDLE_BYTES_MIN} are needed")
             for form, data in _forms(needle).items():
-                self._add(label, form, data[:_PATTERN_BYTES_MAX])
+                self._add(label, form, data)
 
-    def __len__(self) -> int:
-        return len({pattern.label for patterns in self._patterns.values() for pattern, _ in patterns})
+    @property
+    def labels(self) -> set[str]:
+        return {pattern.label for patterns in self._patterns.values() for pattern, _ in patterns}
 
     def in_bytes(self, data: bytes, place: str) -> Search:
         """Everything in `data`, and in what it holds compressed."""
-        return Search([*self._found(data, place, 0), *self._unpacked(data, place, 0)], 1, len(data))
+        return self._in_chunks([data], place, 0, lambda at: data[at : at + _FRAME_MAX])
 
-    def in_stream(self, stream: IO[bytes], place: str, *, offset: int = 0, length: int | None = None) -> Search:
-        """As `in_bytes`, a piece of it in memory at a time. `offset` is that of its beginning."""
-        search, tail, left = Search(places=1), b"", length
-        while chunk := stream.read(_CHUNK if left is None else min(_CHUNK, left)):
-            data, start = tail + chunk, offset - len(tail)
-            # What lies whole within the tail was found with the chunk before.
-            search.findings += [each for each in self._found(data, place, start) if each not in search.findings[-50:]]
-            search.findings += self._unpacked(data, place, start, again_from=len(tail))
-            tail = data[-(self._longest + _WINDOW) :]
-            offset, search.bytes = offset + len(chunk), search.bytes + len(chunk)
-            if left is not None:
-                left -= len(chunk)
-        return search
+    def in_stream(self, stream: IO[bytes], place: str) -> Search:
+        """A piece of it in memory at a time; what is compressed in it is left as it is."""
+        return self._in_chunks(iter(lambda: stream.read(_CHUNK), b""), place, 0, None)
 
     def in_file(self, path: Path) -> Search:
-        """Its name and its bytes; holes, which broker and database leave in files of a fixed size, are passed over.
+        """Its name and its bytes, also those compressed in it; holes, which broker and database leave in files of a fixed size, are
+        passed over.
 
         Raises FileNotFoundError where it went meanwhile.
         """
-        search = Search(self._found(str(path).encode(), f"name of {path}", 0))
+        found = Search(self._found(str(path).encode(), f"name of {path}", 0, 0))
         with path.open("rb", buffering=0) as file:
-            for start, end in _written(file):
-                file.seek(start)
-                search.add(self.in_stream(file, str(path), offset=start, length=end - start))
-        search.places = 1
+            number = file.fileno()
+            for start, end in _written(number):
+                chunks = (os.pread(number, min(_CHUNK, end - at), at) for at in range(start, end, _CHUNK))
+                found.add(self._in_chunks(chunks, str(path), start, lambda at: os.pread(number, _FRAME_MAX, at)))
+        found.places = 1
+        return found
+
+    def _in_chunks(self, chunks: Iterable[bytes], place: str, offset: int, frame_at: Callable[[int], bytes] | None) -> Search:
+        """`offset` is that of the first chunk. `frame_at` gives what may be compressed, from an offset on."""
+        search, tail = Search(places=1), b""
+        for chunk in chunks:
+            data, start = tail + chunk, offset - len(tail)
+            search.findings += self._found(data, place, start, len(tail))
+            if frame_at is not None:
+                for at in _beginnings(data, len(tail)):
+                    text = _unpacked(frame_at(start + at))
+                    search.findings += self._found(text, f"{place}, unpacked from {start + at}", 0, 0)
+            tail = data[-self._longest :]
+            offset, search.bytes = offset + len(chunk), search.bytes + len(chunk)
         return search
 
     def _add(self, label: str, form: str, data: bytes) -> None:
@@ -126,33 +136,23 @@ class Needles:
         pattern = _Pattern(data, label, form, at)
         self._longest = max(self._longest, len(data))
         for offset in range(at, at + 3):
-            window = int.from_bytes(data[offset : offset + _WINDOW], _order())
+            window = int.from_bytes(data[offset : offset + _WINDOW], sys.byteorder)
             self._patterns.setdefault(window, []).append((pattern, offset))
 
-    def _found(self, data: bytes, place: str, start: int) -> list[Finding]:
+    def _found(self, data: bytes, place: str, start: int, known: int) -> list[Finding]:
+        """`start` is the offset of `data`; a pattern that lies whole within its first `known` bytes was found before."""
         found: dict[Finding, None] = {}
         view, windows = memoryview(data), self._patterns.keys()
         for beginning in _BEGINNINGS:
-            numbers = view[beginning : beginning + (len(data) - beginning) // _WINDOW * _WINDOW].cast("Q")
+            numbers = view[beginning : beginning + max(0, len(data) - beginning) // _WINDOW * _WINDOW].cast("Q")
             if windows.isdisjoint(numbers):
                 continue
             for index, number in enumerate(numbers):
                 for pattern, offset in self._patterns.get(number, ()):
                     at = beginning + index * _WINDOW - offset
-                    if at >= 0 and data.startswith(pattern.data, at):
+                    if at >= 0 and at + len(pattern.data) > known and data.startswith(pattern.data, at):
                         found[Finding(place, start + at, pattern.label, pattern.form)] = None
         return list(found)
-
-    def _unpacked(self, data: bytes, place: str, start: int, *, again_from: int = 0) -> list[Finding]:
-        """In zstd frames and gzip files, wherever they begin; what only looks like one ends where it makes no sense."""
-        found = []
-        for beginning in _PACKED:
-            at = data.find(beginning, max(0, again_from - len(beginning) + 1))
-            while at >= 0:
-                text = _unpacked(data[at : at + _FRAME_MAX])
-                found += [each._replace(form=f"{each.form}, packed") for each in self._found(text, f"{place}, packed", start + at)]
-                at = data.find(beginning, at + 1)
-        return found
 
 
 def search(folders: Iterable[Path], needles: Needles) -> Search:
@@ -181,15 +181,17 @@ def _files(folders: Iterable[Path]) -> Iterator[Path]:
             yield from (Path(root) / name for name in names if (Path(root) / name).is_file())
 
 
-def _written(file: IO[bytes]) -> Iterator[tuple[int, int]]:
-    """The stretches that hold data."""
-    end, at = os.fstat(file.fileno()).st_size, 0
+def _written(number: int) -> Iterator[tuple[int, int]]:
+    """The stretches of an open file that hold data."""
+    end, at = os.fstat(number).st_size, 0
     while at < end:
         try:
-            start = os.lseek(file.fileno(), at, os.SEEK_DATA)
-        except OSError:  # nothing but a hole follows
-            return
-        at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            start = os.lseek(number, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole follows
+                return
+            raise
+        at = os.lseek(number, start, os.SEEK_HOLE)
         yield start, at
 
 
@@ -197,23 +199,30 @@ def _forms(needle: bytes) -> dict[str, bytes]:
     forms = {"raw": needle, "hex": needle.hex().encode(), "HEX": needle.hex().upper().encode()}
     for before in range(3):
         text = base64.b64encode(bytes(before) + needle)
-        # Signs at either end also depend on the neighbours.
-        inner = text[(0, 2, 3)[before] : len(text) - (0, 4, 3)[(before + len(needle)) % 3 and 3 - (before + len(needle)) % 3]]
-        forms[f"base64 +{before}"] = inner
-        forms[f"base64url +{before}"] = inner.replace(b"+", b"-").replace(b"/", b"_")
+        # A sign at either end is made of neighbours' bits as well.
+        inner = text[math.ceil(before * 8 / 6) : (before + len(needle)) * 8 // 6]
+        forms |= {f"base64 +{before}": inner, f"base64url +{before}": inner.replace(b"+", b"-").replace(b"/", b"_")}
     with contextlib.suppress(UnicodeDecodeError):
-        text = needle.decode()
-        forms |= {"UTF-16": text.encode("utf-16-le"), "UTF-16BE": text.encode("utf-16-be")}
-        forms |= {"JSON": json.dumps(text)[1:-1].encode(), "JSON, Unicode": json.dumps(text, ensure_ascii=False)[1:-1].encode()}
+        said = needle.decode()
+        forms |= {"UTF-16": said.encode("utf-16-le"), "UTF-16BE": said.encode("utf-16-be")}
+        forms |= {"JSON": json.dumps(said)[1:-1].encode(), "JSON, Unicode": json.dumps(said, ensure_ascii=False)[1:-1].encode()}
     unique: dict[bytes, str] = {}
     for form, data in forms.items():
-        if len(data) >= NEEDLE_BYTES_MIN:
-            unique.setdefault(data, form)
+        unique.setdefault(data[:_PATTERN_BYTES_MAX], form)
     return {form: data for data, form in unique.items()}
 
 
+def _beginnings(data: bytes, known: int) -> Iterator[int]:
+    """Where something compressed may begin."""
+    for beginning in _PACKED:
+        at = data.find(beginning, max(0, known - len(beginning) + 1))
+        while at >= 0:
+            yield at
+            at = data.find(beginning, at + 1)
+
+
 def _unpacked(frame: bytes) -> bytes:
-    """As much of it as makes sense."""
+    """As much of it as makes sense: of what only looks like a frame, little or nothing."""
     text = bytearray()
     if frame.startswith(_PACKED[0]):
         with contextlib.suppress(zstandard.ZstdError), zstandard.ZstdDecompressor().stream_reader(frame) as reader:
@@ -223,9 +232,3 @@ def _unpacked(frame: bytes) -> bytes:
         with contextlib.suppress(zlib.error):
             text += zlib.decompressobj(31).decompress(frame, _UNPACKED_MAX)
     return bytes(text)
-
-
-def _order() -> "Final[str]":  # type: ignore[valid-type]
-    import sys
-
-    return sys.byteorder

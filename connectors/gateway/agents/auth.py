@@ -12,7 +12,7 @@ from streams.errors import NotPermitted
 _BEARER: Final = re.compile("bearer +([^ ]+)", re.IGNORECASE)
 
 
-def authenticate(gateway: Gateway, call: Call, scope: str | None) -> Principal:
+async def authenticate(gateway: Gateway, call: Call, scope: str | None) -> Principal:
     """`scope` as our keys name it; None: any key will do.
 
     Raises `Failure` (401, 403) and `Retriable` (the keys are not followed up to date; the rate of this key is spent).
@@ -22,9 +22,10 @@ def authenticate(gateway: Gateway, call: Call, scope: str | None) -> Principal:
         raise unauthenticated()
     try:
         principal = gateway.keys.principal(presented[1], gateway.clock())
+        gateway.rate.take(principal.principal_id)
+        await gateway.require_subject(principal)
     except NotPermitted:
         raise unauthenticated() from None
-    gateway.rate.take(principal.principal_id)
     if scope is not None:
         require(principal, scope)
     return principal

@@ -80,7 +80,7 @@ class AgentEndpoint:
         try:
             if route.guard is not None:
                 route.guard(self._gateway, call)
-            call.principal = auth.authenticate(self._gateway, call, route.scope)
+            call.principal = await auth.authenticate(self._gateway, call, route.scope)
             place.take()
             try:
                 return await route.handler(self._gateway, call)

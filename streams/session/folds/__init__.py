@@ -20,5 +20,9 @@ FOLDS: Final[dict[str, Fold | None]] = {
     "tool.called": None,
     "tool.returned": None,
     "artifact.recorded": None,
+    "capsule.created": None,
+    "capsule.revoked": None,
+    "capsule.imported": None,
+    "capsule.decided": None,
 }
 """What each type changes beside the counters; None: nothing."""

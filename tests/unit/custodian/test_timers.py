@@ -8,7 +8,8 @@ from structlog.testing import capture_logs
 
 from streams.custodian.asking import PAUSES_S, PRINCIPAL
 from streams.custodian.custodian import ROLE
-from streams.custodian.timers import ARMED, DUE, lease_key, upload_key, wait_key
+from streams.custodian.rows import begun_key, upload_key
+from streams.custodian.timers import ARMED, DUE, lease_key, wait_key
 from streams.loop.crash import CrashPoint
 from streams.session.commands import Kind
 from streams.session.events import AttemptAttributes, CheckpointAttributes, RunAttributes, SessionAttributes, WaitAttributes
@@ -270,7 +271,7 @@ def test_what_checkpoints_name_is_kept_with_the_timers_and_stays_when_the_sessio
     for record in log.records:
         world.cluster.append(("sessions.events", 0), record.key, record.value)
     world.settle()
-    named = {upload_key(session_id, each) for each in (snapshot, native)}
+    named = {upload_key(session_id, each) for each in (snapshot, native)} | {begun_key(session_id)}
     assert {key for key in world.store_rows() if key.startswith(b"sess_")} == named
     world.kill(ROLE)
     world.start(ROLE, "1")

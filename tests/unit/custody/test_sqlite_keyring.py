@@ -212,8 +212,8 @@ def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_at_the_start(keyring: SqliteKeyring, directory: Path) -> None:
     with contextlib.closing(connect(directory / "keyring.sqlite", timeout_s=1)) as connection:
-        connection.execute("PRAGMA user_version=2")
-    with pytest.raises(Misconfigured, match="format 2"):
+        connection.execute("PRAGMA user_version=3")
+    with pytest.raises(Misconfigured, match="format 3"):
         open_local_keyring(directory)
 
 
@@ -250,3 +250,14 @@ def test_a_refused_creation_tells_which_secret_by_name_only(keyring: SqliteKeyri
     keyring.destroy([session(1)])
     with pytest.raises(ContentUnavailable, match=session(1).name):
         keyring.secrets([session(1)], create=True)
+
+
+def test_a_keyring_of_the_format_before_learns_which_days_it_has(keyring: SqliteKeyring, directory: Path) -> None:
+    keyring.secrets([day("2031-02-03"), day("2031-02-04"), session()], create=True)
+    keyring.destroy([day("2031-02-04")])
+    keyring.close()
+    with sqlite3.connect(directory / "keyring.sqlite") as connection:
+        connection.executescript("DROP TABLE days; PRAGMA user_version=1;")
+    opened = open_local_keyring(directory)
+    assert opened.days_before("2032-01-01", 10) == [day("2031-02-03")]
+    opened.close()

@@ -19,6 +19,7 @@ DIGEST: Final = "sha256:" + "0" * 64
 IDS: Final = {
     "turn_id": "turn_" + "0" * 32, "run_id": "run_" + "0" * 32, "generation": "1", "wait_id": "wait_" + "0" * 32,
     "approval_id": "appr_" + "0" * 32, "effect_id": "eff_" + "0" * 32, "checkpoint_id": "ckpt_" + "0" * 32,
+    "erasure_id": "ers_" + "0" * 32, "subject": "subj_" + "0" * 32,
 }  # fmt: skip
 BODIES: Final[dict[Any, dict[str, Any]]] = {
     bodies.FailAttempt: {"reason": "broken"},
@@ -47,6 +48,7 @@ BODIES: Final[dict[Any, dict[str, Any]]] = {
         "snapshot": {"provider": "a", "reference": "b"},
     },
     bodies.ForkSession: {"at_event": "evt_" + "0" * 32},
+    bodies.SetPolicy: {"mode": "standard", "content_window_days": 1, "checkpoint_window_s": 60},
     bodies.DeadLetterBody: {"source_kind": "claude-code", "reason": "malformed", "place": "1", "record": base64_of(b"{")},
 }
 """What a body needs; every other one may be empty, but for an event's type."""
@@ -59,12 +61,12 @@ OF_A_SESSION: Final = [pytest.param(route, id=route.name) for route in ROUTES if
 def ask(client: httpx.Client, route: Route, session: str) -> httpx.Response:
     path = route.path.format(session_id=session, **IDS)
     report = {} if route.report == "none" else {"session-streams-report": f"{IDS['run_id']};1;task_{'0' * 32};0"}
-    if route.method == "GET":
-        return client.get(path, headers=report)
+    if route.method in ("GET", "DELETE"):
+        return client.request(route.method, path, headers={**({} if route.method == "GET" else key()), **report})
     body = {"type": "message.appended"} if route.reads_body_itself else BODIES.get(route.body, {})
     if route.body is None:
         return client.post(path, content=b"bytes", headers={**key(), **report, "content-type": next(iter(route.other_body_types))})
-    return client.post(path, json=body, headers={**key(), **report})
+    return client.request(route.method, path, json=body, headers={**key(), **report})
 
 
 def told(response: httpx.Response, session: str) -> tuple[int, str, set[str]]:

@@ -7,7 +7,7 @@ import pytest
 
 from streams.session.events import OMITTED, SEALED
 from tests.support.commands import new_id
-from tests.support.gateway import WORKSPACE, World, message, new_session, post
+from tests.support.gateway import WORKSPACE, World, key, message, new_session, post
 
 PATH = "/v1/workspace/policy"
 DAY_S = 86_400
@@ -83,3 +83,61 @@ def test_a_policy_that_cannot_be_read_keeps_sessions_from_being_created(shared: 
     client = shared.client(workspace_id=workspace)
     shared.rows = {**shared.rows, f"{workspace}/policy/current".encode(): b"garbage"}
     assert post(client, "/v1/sessions", {}, status=503)["code"] == "service.not_ready"
+
+
+# -- replaced over HTTP -------------------------------------------------------------------------------------------------
+
+ZERO = {"mode": "zdr", "content_window_days": 3, "checkpoint_window_s": 3600}
+
+
+def put(client: httpx.Client, body: Any, **headers: str) -> httpx.Response:
+    given = {**key(), **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return client.put(PATH, json=body, headers=given)
+
+
+def test_a_policy_is_replaced_whole_and_holds_for_sessions_created_after_it(shared: World, workspace: str) -> None:
+    client = shared.client(workspace_id=workspace)
+    answer = put(client, ZERO)
+    assert answer.status_code == 200
+    assert answer.json() == client.get(PATH).json() == {
+        **ZERO, "workspace_id": workspace, "source": "workspace", "changed_at": answer.json()["changed_at"],
+    }  # fmt: skip
+    assert pinned(client, new_session(client)) == ZERO
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {**ZERO, "mode": "none"}, {**ZERO, "content_window_days": 0}, {**ZERO, "checkpoint_window_s": 31 * DAY_S}, {**ZERO, "more": 1},
+        {"mode": "zdr", "content_window_days": 3},
+    ],
+)  # fmt: skip
+def test_what_is_no_whole_policy_is_refused_and_changes_nothing(shared: World, workspace: str, body: Any) -> None:
+    client = shared.client(workspace_id=workspace)
+    answer = put(client, body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "request.invalid")
+    assert client.get(PATH).json()["source"] == "installation"
+
+
+def test_a_request_that_comes_again_late_does_not_undo_what_came_after_it(shared: World, workspace: str) -> None:
+    client = shared.client(workspace_id=workspace)
+    first = put(client, {**ZERO, "mode": "standard"}, idempotency_key="first")
+    put(client, ZERO)
+    again = put(client, {**ZERO, "mode": "standard"}, idempotency_key="first")
+    assert (again.status_code, again.json(), again.headers["session-streams-repeated"]) == (200, first.json(), "true")
+    assert client.get(PATH).json()["mode"] == "zdr"
+    other = put(client, ZERO, idempotency_key="first")
+    assert (other.status_code, other.json()["code"]) == (409, "request.idempotency_mismatch")
+
+
+def test_requests_that_are_remembered_are_bounded(shared: World, workspace: str) -> None:
+    client = shared.client(workspace_id=workspace)
+    for days in range(1, 40):
+        assert put(client, {**ZERO, "content_window_days": days}).status_code == 200
+    assert len(shared.policies.show(workspace).requests) == 32
+
+
+def test_a_policy_is_replaced_by_who_may_only(shared: World, workspace: str) -> None:
+    refused = put(shared.client("sessions:write", "sessions:read", "erasure:write", workspace_id=workspace), ZERO)
+    assert (refused.status_code, refused.json()["code"]) == (403, "auth.scope")
+    assert put(shared.client("policy:write", workspace_id=workspace), ZERO).status_code == 200

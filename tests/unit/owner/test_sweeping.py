@@ -8,7 +8,7 @@ import pytest
 
 from connectors.owner.sweeping import NamedUploads, Sweeping
 from streams.blobs import open_blob_store
-from streams.custodian.timers import encode_upload, upload_key
+from streams.custodian.rows import NamedUpload, encode, upload_key
 from streams.log.partitioner import partition_of
 from streams.projections.tables import OwnedTable, Tables
 from streams.sealed_blobs import Place
@@ -44,7 +44,7 @@ def tables(clock: Clock) -> Tables:
 def owned(tables: Tables, partition: int = PARTITION) -> OwnedTable:
     """A table that holds all there was when it was last asked, a moment ago."""
     store = MemoryStore()
-    store.write([(upload_key(SESSION, NAMED), encode_upload(made_up_id("ckpt")))], {})
+    store.write([(upload_key(SESSION, NAMED), encode(NamedUpload(checkpoint_id=made_up_id("ckpt"))))], {})
     table = tables.add(partition, store)
     table.answered(1000.0, 7)
     table.reached(7)

@@ -7,11 +7,13 @@ Idempotency-Key; what is refused is an exception of `session_streams.errors`.
 from session_streams.agent_checkpoints import AgentCheckpoint, SavedCheckpoint
 from session_streams.async_client import AsyncClient
 from session_streams.client import Client
+from session_streams.erasures import Awaited, Erasure, Policy
 from session_streams.errors import (
     ApiError,
     Conflict,
     ConnectionFailed,
     DigestMismatch,
+    ErasureTakesLonger,
     ExportChanged,
     Forbidden,
     Invalid,
@@ -33,6 +35,7 @@ __all__ = [
     "ApiError",
     "Appended",
     "AsyncClient",
+    "Awaited",
     "Checkpoint",
     "CheckpointCreated",
     "Claim",
@@ -40,6 +43,8 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "DigestMismatch",
+    "Erasure",
+    "ErasureTakesLonger",
     "Event",
     "ExportChanged",
     "Forbidden",
@@ -51,6 +56,7 @@ __all__ = [
     "Invalid",
     "KeptElsewhere",
     "NotFound",
+    "Policy",
     "RateLimited",
     "Report",
     "Retries",

@@ -14,6 +14,7 @@ SessionStreamsError
   ExportChanged        what comes does not continue the export that was begun: begin it anew
   DigestMismatch       what was downloaded is not what was expected: throw it away
   KeptElsewhere        a provider keeps the snapshot: ask it for `reference`
+  ErasureTakesLonger   an erasure goes on after you stopped waiting: look again later
 """
 
 import json
@@ -42,6 +43,15 @@ class KeptElsewhere(SessionStreamsError):
     def __init__(self, provider: str, reference: str) -> None:
         super().__init__(f"{provider} keeps the snapshot")
         self.provider, self.reference = provider, reference
+
+
+class ErasureTakesLonger(SessionStreamsError):
+    """It goes on all the same. `awaited` has the holders that have not confirmed."""
+
+    def __init__(self, erasure_id: str, status: str, awaited: tuple[str, ...]) -> None:
+        rest = f", awaiting {', '.join(awaited)}" if awaited else ""
+        super().__init__(f"{erasure_id} is {status}{rest}")
+        self.erasure_id, self.status, self.awaited = erasure_id, status, awaited
 
 
 class ApiError(SessionStreamsError):

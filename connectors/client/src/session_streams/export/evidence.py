@@ -13,6 +13,7 @@ SCHEMAS: Final = {
     "attributes/artifact.v1": "6ffeb9dfc4fdaabe153d96445649973a337f9be42d68a6d3f9c938b269ba9e94",
     "attributes/attempt.v1": "d730551d2bb263bbd33704d68ca35b4745739bdcb934b61d1eeb80cf6fee6250",
     "attributes/attempt.v2": "30306aa7785316c3951740353c51e23c4041d774756899029fbec2105e2f5e48",
+    "attributes/capsule.v1": "404b306e1d701bcefcaf8e5070f71a3b1fd9b87fa527eb140813f141eb430b42",
     "attributes/checkpoint.v1": "0c21557a5cf670d944965eb48eb57f10dab3a2e2264016a1eb1495fd05d7b235",
     "attributes/child.v1": "206ee2f588b15b6d935dcf73fd7579800676ac4cc4dee3e9aa85794de5dc21e0",
     "attributes/context.v1": "4079a0f7e1f6fc026aff6064a85ba79f16d6d5fa58d272e752f6fc0c3acfa90b",

@@ -1,0 +1,272 @@
+"""Receipts of erasures: what an installation has signed of them, checked by nothing but their file and the installation's public keys.
+
+code                  what it means
+verified              every receipt is signed by a key that counts, and none contradicts another
+no_receipts           there is none in the file
+no_trust              the trust document is none: nobody's signature counts
+malformed_envelope    no JSON, or no envelope of the DSSE form
+wrong_type            an envelope of something else than a receipt
+unknown_key           signed by nobody whom the trust document names for receipts
+revoked_key           signed by a key that was revoked: nothing that it ever signed counts
+wrong_signature       not the bytes that were signed
+malformed_receipt     what is signed is no receipt as it is known here
+not_canonical         what is signed is a receipt in another form than RFC 8785 gives it
+contradiction         receipts of one erasure say different things of it, or go back in time
+
+A file has one envelope a line, as `session-streams erase --receipt` writes it; the answer of GET /v1/erasures/{id} will do, too.
+A receipt says what the installation that signed it did and was told, not that nobody had copied anything before.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from session_streams import signed
+
+PAYLOAD_TYPE: Final = "application/vnd.session-streams.receipt+json"
+PURPOSE: Final = "receipts"
+FORMAT: Final = "session-streams.erasure-receipt"
+VERSION: Final = 1
+VERIFIED: Final = "verified"
+STEPS: Final = ("accepted", "enforced", "complete")
+
+_TEXTS: Final = ("erasure_id", "workspace_id", "step", "requested_by", "accepted_at", "issued_at")
+_TIMES: Final = ("accepted_at", "destroyed_at", "enforced_at", "complete_at")
+_NAMES: Final = frozenset((*_TEXTS, *_TIMES, "format", "schema_version", "scope", "counts", "holders", "lapsed"))
+_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+
+class Refuted(Exception):
+    """Why a file is no evidence. `code` is stable, `detail` is for a person."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code, self.detail = code, detail
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One step of one erasure. Times as RFC 3339; `holders` confirmed it, `lapsed` were not waited for any longer. `key_id` signed it."""
+
+    erasure_id: str
+    workspace_id: str
+    scope: str
+    scope_id: str
+    step: str
+    requested_by: str
+    accepted_at: str
+    destroyed_at: str | None
+    enforced_at: str | None
+    complete_at: str | None
+    counts: Mapping[str, int]
+    holders: tuple[str, ...]
+    lapsed: tuple[str, ...]
+    issued_at: str
+    key_id: str
+    raw: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass
+class Verdict:
+    """What is known of a file: its receipts, or those before the one that refutes it (`number`, from 1)."""
+
+    code: str = VERIFIED
+    detail: str = ""
+    number: int = 0
+    receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.code == VERIFIED
+
+    def __str__(self) -> str:
+        if not self.ok:
+            return f"NOT VERIFIED {self.code}: {f'receipt {self.number}: ' if self.number else ''}{self.detail}"
+        return "\n".join(_told(erasure_id, list(receipts)) for erasure_id, receipts in _by_erasure(self.receipts).items())
+
+
+def verify(file: str | Path | bytes, trust: str | Path | bytes) -> Verdict:
+    """The verdict on a file of receipts, or on its bytes. `trust` is the installation's trust document (`trust.json`), which has to have
+    come from somebody who is believed. Raises OSError where one cannot be read."""
+    verdict = Verdict()
+    try:
+        keys = signed.trusted(_read(trust), PURPOSE)
+    except signed.NotVerified as error:
+        verdict.code, verdict.detail = "no_trust", str(error)
+        return verdict
+    try:
+        for number, envelope in enumerate(_envelopes(_read(file)), 1):
+            verdict.number = number
+            verdict.receipts.append(_receipt(envelope, keys))
+        verdict.number = 0
+        if not verdict.receipts:
+            raise Refuted("no_receipts", "the file has none")
+        for receipts in _by_erasure(verdict.receipts).values():
+            _require_one_story(receipts)
+    except Refuted as refuted:
+        verdict.code, verdict.detail = refuted.code, refuted.detail
+    return verdict
+
+
+def _read(source: str | Path | bytes) -> bytes:
+    if isinstance(source, bytes):
+        return source
+    with open(source, "rb") as file:
+        return file.read(_FILE_BYTES_MAX)
+
+
+def _envelopes(text: bytes) -> Iterator[bytes]:
+    """Each as JSON: lines, or the `receipts` of what a service answered."""
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        yield from (line for line in text.splitlines() if line.strip())
+        return
+    listed = whole.get("receipts", [whole]) if isinstance(whole, dict) else whole
+    yield from (json.dumps(each).encode() for each in (listed if isinstance(listed, list) else [listed]))
+
+
+def _receipt(envelope: bytes, keys: signed.Keys) -> Receipt:
+    """Raises `Refuted`."""
+    payload, key_id = _opened(envelope, keys)
+    try:
+        raw = json.loads(payload.decode())
+    except (ValueError, RecursionError):
+        raise Refuted("malformed_receipt", "no JSON in UTF-8") from None
+    wrong = _misfit(raw)
+    if wrong is not None:
+        raise Refuted("malformed_receipt", wrong)
+    if json.dumps(raw, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode() != payload:
+        raise Refuted("not_canonical", "spaces, escapes, order of members, or a member that is given twice")
+    return Receipt(
+        raw["erasure_id"], raw["workspace_id"], raw["scope"]["kind"], raw["scope"]["id"], raw["step"], raw["requested_by"],
+        raw["accepted_at"], raw.get("destroyed_at"), raw.get("enforced_at"), raw.get("complete_at"), raw["counts"], tuple(raw["holders"]),
+        tuple(raw["lapsed"]), raw["issued_at"], key_id, raw,
+    )  # fmt: skip
+
+
+def _misfit(raw: Any) -> str | None:
+    """What keeps it from being a receipt as it is known here."""
+    if not isinstance(raw, dict):
+        return "not an object"
+    if (raw.get("format"), raw.get("schema_version")) != (FORMAT, VERSION):
+        return f"known here is {FORMAT}, version {VERSION}"
+    unknown = sorted(raw.keys() - _NAMES)
+    if unknown:
+        return f"{unknown[0][:40]!a} is not known"
+    if raw.get("step") not in STEPS:
+        return "step: none that is known"
+    scope, counts = raw.get("scope"), raw.get("counts")
+    needed = {*_TEXTS, *({"enforced_at"} if raw["step"] != "accepted" else ()), *({"complete_at"} if raw["step"] == "complete" else ())}
+    texts = [*(raw.get(name) for name in needed), *(raw[name] for name in _TIMES if name in raw)]
+    lists = [raw.get("holders"), raw.get("lapsed")]
+    fits = (
+        all(isinstance(each, str) for each in texts)
+        and isinstance(scope, dict)
+        and scope.keys() == {"kind", "id"}
+        and all(isinstance(each, str) for each in scope.values())
+        and isinstance(counts, dict)
+        and all(type(each) is int for each in counts.values())
+        and all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in lists)
+    )
+    if not fits:
+        return "a member is missing, or is of another kind"
+    odd = next((name for name in (*_TIMES, "issued_at") if name in raw and _moment(raw[name]) is None), None)
+    return None if odd is None else f"{odd}: no time in UTC"
+
+
+def _require_one_story(receipts: list[Receipt]) -> None:
+    """Raises `Refuted` where receipts of one erasure do not go together."""
+    ordered = sorted(receipts, key=lambda receipt: STEPS.index(receipt.step))
+    known: dict[str, Any] = {}
+    counts: Mapping[str, int] = {}
+    issued_at = None
+    for receipt in ordered:
+        told = {name: receipt.raw[name] for name in ("workspace_id", "scope", "requested_by", *_TIMES) if name in receipt.raw}
+        other = next((name for name, value in told.items() if known.setdefault(name, value) != value), None)
+        if other is not None:
+            raise Refuted("contradiction", f"{receipt.erasure_id}: another {other} than in an earlier step")
+        if any(receipt.counts.get(name, 0) < count for name, count in counts.items()):
+            raise Refuted("contradiction", f"{receipt.erasure_id}: {receipt.step} counts less than an earlier step")
+        if issued_at is not None and _at(receipt.issued_at) < issued_at:
+            raise Refuted("contradiction", f"{receipt.erasure_id}: {receipt.step} was issued before an earlier step")
+        counts, issued_at = receipt.counts, _at(receipt.issued_at)
+    times = [_at(known[name]) for name in _TIMES if name in known]
+    if times != sorted(times):
+        raise Refuted("contradiction", f"{ordered[0].erasure_id}: its times go back")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.removesuffix("Z") + "+00:00") if text.endswith("Z") else None
+    except ValueError:
+        return None
+
+
+def _at(text: str) -> datetime:
+    """Of a receipt that fits."""
+    found = _moment(text)
+    assert found is not None
+    return found
+
+
+def _by_erasure(receipts: Iterable[Receipt]) -> dict[str, list[Receipt]]:
+    found: dict[str, list[Receipt]] = {}
+    for receipt in receipts:
+        found.setdefault(receipt.erasure_id, []).append(receipt)
+    return found
+
+
+def _told(erasure_id: str, receipts: list[Receipt]) -> str:
+    last = max(receipts, key=lambda receipt: STEPS.index(receipt.step))
+    steps = ", ".join(step for step in STEPS if any(receipt.step == step for receipt in receipts))
+    at = last.complete_at or last.enforced_at or last.accepted_at
+    signers = ", ".join(sorted({receipt.key_id[:16] for receipt in receipts}))
+    removed = ", ".join(f"{name} {count}" for name, count in sorted(last.counts.items()) if count)
+    confirmed = f", {len(last.holders)} holders confirmed" if last.holders else ""
+    return (
+        f"verified {erasure_id}: {last.scope} {last.scope_id} is {last.step} since {at}{confirmed}"
+        f"{f'; removed: {removed}' if removed else ''}; receipts: {steps}; signed by {signers}"
+    )
+
+
+_REFUTED: Final = {
+    "envelope.malformed": ("malformed_envelope", "no JSON, or no envelope of the DSSE form"),
+    "payload.type": ("wrong_type", f"no {PAYLOAD_TYPE}"),
+    "key.unknown": ("unknown_key", "signed by nobody whom the trust document names for receipts"),
+    "key.revoked": ("revoked_key", "signed by a key that was revoked"),
+    "signature.wrong": ("wrong_signature", "not the bytes that were signed"),
+}
+
+
+def _opened(envelope: bytes, keys: signed.Keys) -> tuple[bytes, str]:
+    """The payload, and who signed it. Raises `Refuted`."""
+    try:
+        found = signed.opened(envelope, PAYLOAD_TYPE, keys)
+    except signed.NotVerified as error:
+        raise Refuted(*_REFUTED[error.reason]) from None
+    return found.payload, found.key_id
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0 verified, 1 not verified, 2 a file cannot be read."""
+    parser = argparse.ArgumentParser(prog="session_streams.receipts", description="Verifies receipts of erasures, offline.")
+    parser.add_argument("file", help="the receipts, one envelope a line")
+    parser.add_argument("--trust", required=True, metavar="FILE", help="the installation's trust.json, from somebody you believe")
+    given = parser.parse_args(arguments)
+    try:
+        verdict = verify(given.file, given.trust)
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    print(verdict)
+    return 0 if verdict.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

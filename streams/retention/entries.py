@@ -1,0 +1,83 @@
+"""What the driver keeps for itself, as rows of `custody.state` and of its store.
+
+erasure/<ers id>      the erasure's row of `sessions.retention`
+orders/-              how many orders there were
+broker/<id>           when a broker was last seen
+sink/<holder id>      who is waited for until it is taken off the list
+~pending/<ers id>     erasures that are not complete                               store only
+"""
+
+from typing import Any, Final
+
+from schemas import codec
+from streams.errors import StoreUnusable
+from streams.log.retention import COMPLETE, RetentionRow, decode_retention, encode_retention
+from streams.store.table import Put
+
+ORDERS: Final = b"orders/-"
+BROKERS: Final = b"broker/"
+SINKS: Final = b"sink/"
+PENDING: Final = b"~pending/"
+_ERASURES: Final = b"erasure/"
+_ENTRY: Final = "custody/entry"
+
+
+def erasure_key(erasure_id: str) -> bytes:
+    return _ERASURES + erasure_id.encode()
+
+
+def pending_key(erasure_id: str) -> bytes:
+    return PENDING + erasure_id.encode()
+
+
+def broker_key(broker_id: int) -> bytes:
+    return b"%b%d" % (BROKERS, broker_id)
+
+
+def sink_key(holder_id: str) -> bytes:
+    return SINKS + holder_id.encode()
+
+
+def erasure_entry(row: RetentionRow) -> bytes:
+    return codec.encode(_ENTRY, {"kind": "erasure", "number": 0, "at": None, "row": encode_retention(row)})
+
+
+def number_entry(kind: str, number: int, at: int | None = None) -> bytes:
+    """`at` in microseconds since the epoch."""
+    return codec.encode(_ENTRY, {"kind": kind, "number": number, "at": at, "row": None})
+
+
+def erasure_in(value: bytes) -> RetentionRow:
+    """Raises `StoreUnusable`."""
+    row = _record(value)["row"]
+    if row is None:
+        raise StoreUnusable("custody/entry: an erasure without its row")
+    return decode_retention(row)
+
+
+def number_in(value: bytes | None) -> int:
+    """0 where there is no entry. Raises `StoreUnusable`."""
+    return 0 if value is None else int(_record(value)["number"])
+
+
+def at_in(value: bytes) -> int | None:
+    """Raises `StoreUnusable`."""
+    at = _record(value)["at"]
+    return None if at is None else int(at)
+
+
+def restored(key: bytes, value: bytes | None) -> list[Put]:
+    """The puts that a record of the changelog stands for."""
+    puts: list[Put] = [(key, value)]
+    if key.startswith(_ERASURES):
+        erasure_id = key[len(_ERASURES) :].decode()
+        done = value is None or erasure_in(value).state == COMPLETE
+        puts.append((pending_key(erasure_id), None if done else b""))
+    return puts
+
+
+def _record(value: bytes) -> Any:
+    try:
+        return codec.decode_as(_ENTRY, value)
+    except codec.Undecodable as error:
+        raise StoreUnusable(f"{_ENTRY}: {error}") from error

@@ -5,10 +5,11 @@ The many come to the log straight through Kafka, a hundred in a command, and are
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from benchmarks import limits, traffic, workers
 from benchmarks.bench import Bench
@@ -29,7 +30,8 @@ _LISTED: Final = 10
 _PAGE: Final = 20
 _OTHERS: Final = 100
 """Sessions that have the others."""
-_A_COMMAND: Final = 100
+A_COMMAND: Final = 100
+_KEPT_ELSEWHERE: Final = CheckpointAttributes(continuation_kind="event_log_rebuild", snapshot_kind="referenced")
 _CALLERS: Final = (1, 16)
 _CREATING: Final = 400
 """By 16 callers, and as many to warm up."""
@@ -43,7 +45,7 @@ def measure(bench: Bench) -> Iterator[Result]:
     """checkpoint_create_c<callers>_*, checkpoint_read_*, checkpoint_list_at_<others>_*."""
     with running(bench) as installation:
         listed, others = installation.create_sessions(_LISTED), installation.create_sessions(_OTHERS)
-        boundaries = _boundaries(installation, [*listed, *others])
+        boundaries = boundaries_of(installation, [*listed, *others])
         creating = min(_CREATING, bench.options.checkpoints // 4)
         _created(installation, others, boundaries, creating, 16)
         raw = limits.raw_transaction(bench).value
@@ -71,13 +73,13 @@ def _latency(name: str, loaded: Loaded, **to: float) -> Iterator[Result]:
     yield Result(name=f"{name}_p99_ms", value=p99, unit="ms", ratios=ratios(p99, p50=p50, few=few_p99))
 
 
-def _boundaries(installation: Installation, sessions: Sequence[str]) -> Boundaries:
+def boundaries_of(installation: Installation, sessions: Sequence[str]) -> Boundaries:
     pages = installation.ask([Ask(path=f"/v1/sessions/{session_id}/events?limit=1") for session_id in sessions], 16).outcome.bodies
     events = [page["events"][0] for page in workers.decoded(pages)]
     return {event["session_id"]: (event["event_id"], event["hash"]) for event in events}
 
 
-def _granted(installation: Installation, sessions: Sequence[str], count: int) -> list[Held]:
+def granted(installation: Installation, sessions: Sequence[str], count: int) -> list[Held]:
     """Attempts of `count` new Runs."""
     runs = workers.open_runs(installation, sessions, "checkpoints", count)
     return workers.held(installation.ask([workers.claim_of(*run) for run in runs], 64).outcome.bodies)
@@ -86,7 +88,7 @@ def _granted(installation: Installation, sessions: Sequence[str], count: int) ->
 def _created(installation: Installation, sessions: Sequence[str], boundaries: Boundaries, count: int, callers: int) -> Loaded:
     """Each by an attempt of its own, which knows where its Run stands."""
     asks = []
-    for held in _granted(installation, sessions, count):
+    for held in granted(installation, sessions, count):
         body = {
             "through_sequence": 1, "through_event_id": boundaries[held.session_id][0], "continuation": {"kind": "event_log_rebuild"},
             "snapshot": {"provider": "bench", "reference": secrets.token_hex(32)},
@@ -121,37 +123,47 @@ def _run(installation: Installation, asks: list[Ask]) -> Loaded:
 def _fill(bench: Bench, installation: Installation, others: list[str], boundaries: Boundaries) -> None:
     """Until other sessions have as many checkpoints as the options say, and the tables have them."""
     begun = time.monotonic()
-    settings = installation.settings
-    secret_digest = digest_of(installation.up.api_key)
-    (principal_id,) = (key.key_id for key in KeyAdministration(settings).list() if key.secret_digest == secret_digest)
-    attempts = _granted(installation, others, bench.options.checkpoints // _A_COMMAND)
-    workspace_id = installation.up.workspace_id
-    commands = (
-        (held.session_id.encode(), record.encode_command(_command(held, workspace_id, principal_id, *boundaries[held.session_id])))
-        for held in attempts
-    )
-    traffic.produce(traffic.sender(settings), Topics(settings.topic_prefix).commands, settings.partitions, commands)
+    attempts = granted(installation, others, bench.options.checkpoints // A_COMMAND)
+    tell(installation, attempts, boundaries, dict.fromkeys(others, [_KEPT_ELSEWHERE] * A_COMMAND))
     catch_up(installation, others)
-    bench.say(f"{len(attempts) * _A_COMMAND} checkpoints of other sessions in {time.monotonic() - begun:.0f} s")
+    bench.say(f"{len(attempts) * A_COMMAND} checkpoints of other sessions in {time.monotonic() - begun:.0f} s")
     filled = installation.ask([Ask(path=f"/v1/sessions/{attempts[-1].session_id}/checkpoints?limit=500")], 1).outcome.bodies
-    if len(workers.decoded(filled)[0]["checkpoints"]) < _A_COMMAND:
+    if len(workers.decoded(filled)[0]["checkpoints"]) < A_COMMAND:
         raise AssertionError("the checkpoints of other sessions were refused")
 
 
-def _command(held: Held, workspace_id: str, principal_id: str, event_id: str, event_hash: str) -> Command:
-    """A hundred checkpoints that an attempt tells of at once."""
+def tell(
+    installation: Installation, attempts: Sequence[Held], boundaries: Boundaries, snapshots: Mapping[str, Sequence[CheckpointAttributes]]
+) -> None:
+    """Through Kafka, in the name of whom the bench asks as: each attempt tells of its session's `snapshots`, in one command."""
+    settings, workspace_id = installation.settings, installation.up.workspace_id
+    secret_digest = digest_of(installation.up.api_key)
+    (principal_id,) = (key.key_id for key in KeyAdministration(settings).list() if key.secret_digest == secret_digest)
+
+    def told(held: Held) -> bytes:
+        boundary, made = boundaries[held.session_id], snapshots[held.session_id]
+        return record.encode_command(_command(held, workspace_id, principal_id, *boundary, made))
+
+    commands = ((held.session_id.encode(), told(held)) for held in attempts)
+    traffic.produce(traffic.sender(settings), Topics(settings.topic_prefix).commands, settings.partitions, commands)
+
+
+def _command(
+    held: Held, workspace_id: str, principal_id: str, event_id: str, event_hash: str, snapshots: Sequence[CheckpointAttributes]
+) -> Command:
+    """Checkpoints that an attempt tells of at once."""
     command_id, now = f"cmd_{secrets.token_hex(16)}", time.time_ns() // 1000
     identity = event_ids(command_id)
     drafts = tuple(
         Draft(
             event_id=identity(index), session_id=held.session_id, type="checkpoint.created", workspace_id=workspace_id,
             run_id=held.run_id, command_id=command_id,
-            attributes=CheckpointAttributes(
-                checkpoint_id=f"ckpt_{secrets.token_hex(16)}", through_sequence=1, through_event_id=event_id, through_hash=event_hash,
-                continuation_kind="event_log_rebuild", snapshot_kind="referenced",
+            attributes=structs.replace(
+                snapshot, checkpoint_id=f"ckpt_{secrets.token_hex(16)}", through_sequence=1, through_event_id=event_id,
+                through_hash=event_hash,
             ),
         )
-        for index in range(_A_COMMAND)
+        for index, snapshot in enumerate(snapshots)
     )  # fmt: skip
     return Command(
         command_id=command_id, session_id=held.session_id, workspace_id=workspace_id, kind=Kind.APPEND, principal_id=principal_id,

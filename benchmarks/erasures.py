@@ -1,4 +1,5 @@
-"""Erasures over HTTP: how long one takes until nothing of it can be read anywhere, how many a second, and what appends notice of them.
+"""Erasures over HTTP: how long one takes until nothing of it can be read anywhere, how many a second, and what appends notice of them
+and of what expires.
 
 Four processes keep secrets in memory: two gateways, the authority, the agents. Each person has a session with an event, which both gateways
 have opened, and a checkpoint of an agent. Times are those of the erasures themselves, as their receipts have them.
@@ -10,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from threading import Event, Thread
 from typing import Any, Final
 
-from benchmarks import limits
+from benchmarks import expiries, limits
 from benchmarks.append import SESSIONS
 from benchmarks.bench import Bench, Role, every_look
 from benchmarks.httpload import Ask, Task
@@ -47,9 +49,10 @@ class _People:
 
 
 def measure(bench: Bench) -> Iterator[Result]:
-    """erasure_enforced_*, erasures_per_s, append_idle_*, append_beside_erasures_*."""
+    """erasure_enforced_*, erasures_per_s, append_idle_*, append_beside_*, day_expiries_per_s, checkpoint_expiries_per_s."""
     options = bench.options
-    with running(bench) as installation, _second_gateway(installation) as second:
+    changes = {"checkpoint_window_s": expiries.WINDOW_S, "destruction_grace_s": expiries.GRACE_S}
+    with running(bench, **changes) as installation, _second_gateway(installation) as second:
         one, many = options.erasures // 4, options.erasures
         beside = int(_PACED_PER_S * (options.load_s + options.warm_s) * 1.5) + _CALLERS
         people = _made(installation, second, _WARM + one + many + beside)
@@ -59,7 +62,7 @@ def measure(bench: Bench) -> Iterator[Result]:
             yield Result(name="erasure_raw_transaction_p50_ms", value=raw, unit="ms")
             yield from _latency(installation, raw, _one_by_one(client, people.take(one)))
             yield _rate(client, people.take(many))
-            yield from _beside(installation, client, people)
+            yield from _beside(bench, installation, client, people)
 
 
 def _latency(installation: Installation, raw: float, told: Sequence[dict[str, Any]]) -> Iterator[Result]:
@@ -82,8 +85,8 @@ def _rate(client: Client, names: Sequence[str]) -> Result:
     return Result(name="erasures_per_s", value=len(told) / (last - first), unit="erasures/s", details=details)
 
 
-def _beside(installation: Installation, client: Client, people: _People) -> Iterator[Result]:
-    """Appends of 16 callers, alone and while people are erased as fast as is aimed at."""
+def _beside(bench: Bench, installation: Installation, client: Client, people: _People) -> Iterator[Result]:
+    """Appends of 16 callers: alone, while people are erased as fast as is aimed at, and while days and checkpoints expire."""
     options = installation.options
     sessions = installation.create_sessions(min(SESSIONS, options.sessions))
     chars = content_chars_of(options.event_bytes)
@@ -91,17 +94,22 @@ def _beside(installation: Installation, client: Client, people: _People) -> Iter
         **installation.gateway(), kind="append", connections=_APPENDING, sessions=sessions, content_chars=chars,
         warm_s=options.warm_s, load_s=options.load_s,
     )  # fmt: skip
-    installation.load(task)
-    idle = installation.load(task)
+    load = partial(installation.load, task)
+    load()
+    idle = load()
+    yield from _appended("append_idle", idle)
     with _erasing(client, people) as asked:
-        busy = installation.load(task)
+        busy = load()
     told = _waited_for(client, asked)
-    yield from appended("append_idle", idle)
     first, last = (choose(_at(each, "accepted_at") for each in told) for choose in (min, max))
-    yield from appended("append_beside_erasures", busy, idle, erasures_per_s=len(told) / (last - first))
+    yield from _appended("append_beside_erasures", busy, idle, erasures_per_s=len(told) / (last - first))
+    for name, expire in (("day", expiries.days), ("checkpoint", expiries.checkpoints)):
+        rate, busy = expire(bench, installation, load)
+        yield rate
+        yield from _appended(f"append_beside_{name}_expiries", busy, idle)
 
 
-def appended(name: str, loaded: Loaded, idle: Loaded | None = None, **details: float) -> Iterator[Result]:
+def _appended(name: str, loaded: Loaded, idle: Loaded | None = None, **details: float) -> Iterator[Result]:
     """p99 and rate; by those of `idle`."""
     p50, p99 = (percentile(loaded.outcome.seconds, percent) * 1000 for percent in (50, 99))
     before = None if idle is None else percentile(idle.outcome.seconds, 99) * 1000

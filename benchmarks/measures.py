@@ -46,7 +46,11 @@ MEASURES: Final = {
         agent_checkpoints.measure, (), "agents' checkpoints over HTTP: saved and read by 1, 16, 64, 256 callers, over a thousand rows"
     ),
     "snapshots": Measure(snapshots.measure, (), "what a worker retains, up and down, beside a copy that seals"),
-    "erasure": Measure(erasures.measure, (), "erasures over HTTP: until each is enforced, how many a second, and appends beside them"),
+    "erasure": Measure(
+        erasures.measure,
+        (),
+        "erasures over HTTP: until each is enforced, how many a second; days and checkpoints that expire; appends beside them",
+    ),
     "history": Measure(history.measure, ("limits",), "a claim in a short and in a long session, and the long one's conversation"),
 }
 

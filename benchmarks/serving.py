@@ -116,8 +116,9 @@ class Installation:
 
 
 @contextmanager
-def running(bench: Bench) -> Iterator[Installation]:
-    settings = bench.settings("installation", partitions=PARTITIONS)
+def running(bench: Bench, **changes: Any) -> Iterator[Installation]:
+    """`changes` of the settings."""
+    settings = bench.settings("installation", partitions=PARTITIONS, **changes)
     before = {name: os.environ.get(name) for name in UNLIMITED}
     os.environ.update(UNLIMITED)
     installation = LocalInstallation(LocalOptions(settings=settings, broker=bench.kafka.bootstrap, port=0), bench.say)

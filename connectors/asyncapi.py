@@ -138,9 +138,9 @@ _CHANNELS: Final = {
     "agents.outcomes": _Channel("Outcomes of saves", ("agents/outcomes",), "^.+$", "that of the command", ("agents",), ("gateway",), True),
     "agents.checkpoints": _Channel(
         "Agents' checkpoints, sealed",
-        ("agents/checkpoint",),
-        f"^{_SCOPE}(#[0-9]{{10}})?$",
-        "that of the command: murmur2 of the key up to `#`",
+        ("agents/checkpoint", "agents/purged"),
+        f"^(~purged/)?{_SCOPE}(#[0-9]{{10}})?$|^~nudge$",
+        "that of the command: murmur2 of the scope, without `~purged/` in front and without `#` and what follows",
         ("agents",),
         ("agents",),
         True,

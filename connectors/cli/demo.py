@@ -4,6 +4,7 @@
 2 the samples go in, and again     6 a session exported, and its export verified
 3 the sessions with their counts   7 a worker dies in the middle of its Run, another goes on
 4 events, and one of them opened   8 the throughput reached; what a tap counted of it
+9 a customer is erased, and the signed receipts are verified
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from typing import Final
 
 from connectors.cli import exporting, graphing, reading
 from connectors.cli.console import OK, REFUSED, progress, remark
+from connectors.cli.demo_erasure import QUICK, QUICK_KAFKA, show_erasure
 from connectors.cli.demo_worker import show_recovery
 from connectors.cli.found import Gateway, Up
 from connectors.cli.ingesting import IngestOptions, ingest, tell
@@ -43,7 +45,8 @@ _EXPORT: Final = Path("build") / "demo-session.ndjson"
 def run_demo(settings: Settings, *, taps: bool = False) -> int:
     """Returns 0 where everything held, 1 where a count did not, once nothing runs any more. Raises StreamsError."""
     folder = Path(tempfile.mkdtemp(prefix="session-streams-demo-"))
-    options = LocalOptions(settings=replace(settings, data_dir=folder, topic_prefix=""), port=0, taps=taps)
+    quick = replace(settings, data_dir=folder, topic_prefix="", **QUICK)
+    options = LocalOptions(settings=quick, port=0, taps=taps, kafka_settings=QUICK_KAFKA)
     installation = LocalInstallation(options, _step)
     with raising(installation.kill):
         try:
@@ -89,7 +92,11 @@ def _show(up: Up, settings: Settings) -> int:
     if up.tap is not None:
         _head(f"What the tap counted ({up.tap})")
         show_tap(wait_for_tap(up.tap, events=events + first.report.events, timeout_s=_TAP_TIMEOUT_S), as_json=False, padded=True)
-    held = first.report.ok and second.report.ok and second.report.events == 0 and first.report.events > 0 and verdict.ok and recovered
+    _head("A customer is erased: nothing of what was sealed opens anywhere any more, and what is left says why")
+    with Client(up.gateway, up.api_key) as client:
+        erased = show_erasure(client, settings, _step)
+    added = first.report.events > 0 and second.report.events == 0
+    held = first.report.ok and second.report.ok and added and verdict.ok and recovered and erased
     return OK if held else REFUSED
 
 

@@ -6,7 +6,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from connectors.cli import erasing
 from connectors.cli.reading import event_line
@@ -17,7 +17,7 @@ from streams.settings import Settings
 
 CUSTOMER: Final = "ada_quill_1042"
 """Of the sample trajectories: what their shop calls her."""
-QUICK: Final[dict[str, float]] = {
+QUICK: Final[dict[str, Any]] = {
     "compacted_segment_s": 1.0, "compaction_lag_s": 1.0, "compaction_margin_s": 5.0, "file_delete_delay_s": 0.5,
 }  # fmt: skip
 """Settings by which what stands in compacted topics goes within seconds; a day is what an installation gives it."""

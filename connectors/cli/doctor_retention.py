@@ -5,8 +5,9 @@ By `sessions.retention` and `sessions.confirmations`; who is awaited, the proces
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from connectors.cli.administration import rfc3339
 from connectors.cli.console import counted
 from connectors.cli.findings import Finding, failed, ok, warning
 from connectors.owner.erasure_owners import ErasureOwners
@@ -48,6 +49,15 @@ class Heard(NamedTuple):
     told: Confirmation
     at: int
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """As JSON. Times as RFC 3339."""
+        told = self.told
+        return {
+            "holder": told.holder_id, "kind": told.kind, "process": told.process, "enforced_through": told.enforced_through,
+            "purged_through": told.purged_through, "leaving": told.leaving, "heard_at": rfc3339(self.at),
+        }  # fmt: skip
+
 
 def erasures(settings: Settings) -> Iterator[Finding]:
     """Raises what reading the topic raises."""
@@ -70,7 +80,7 @@ def erasures(settings: Settings) -> Iterator[Finding]:
 
 def holders(settings: Settings) -> Iterator[Finding]:
     """Raises what reading the topic raises."""
-    heard, now = _heard(settings), now_us()
+    heard, now = heard_of(settings), now_us()
     expected = {f"{role}/{partition}" for role in _ROLES for partition in range(settings.partitions)}
     absent = sorted(expected - heard.keys())
     silent = sorted(
@@ -118,7 +128,8 @@ def _pending(settings: Settings) -> list[RetentionRow]:
         follower.close()
 
 
-def _heard(settings: Settings) -> dict[str, Heard]:
+def heard_of(settings: Settings) -> dict[str, Heard]:
+    """By holder, as far as the topic still has it. Raises `BrokerUnavailable`."""
     place = (Topics(settings.topic_prefix).confirmations, 0)
     start, end = log_start_offsets(settings, [place])[place], end_offsets(settings, [place], committed=False)[place]
     heard: dict[str, Heard] = {}

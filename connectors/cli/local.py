@@ -245,6 +245,7 @@ class LocalInstallation:
             "graph": (names.events, everything),
             "custodian": (names.events, everything),
             "agents": (names.agent_commands, everything),
+            "retention": (names.workspace_commands, frozenset({0})),
         }
         return {GroupOwners(self._settings, group, topic): partitions for group, (topic, partitions) in groups.items()}
 

@@ -5,13 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from connectors.cli.console import OK
-from connectors.cli.options import ApiKey, DataDir, Json, Url
+from connectors.cli.console import OK, REFUSED, emit_json, print_table, remark
+from connectors.cli.options import ApiKey, Broker, DataDir, Json, Url
 from connectors.cli.usage import client_of
 
 # Bodies import what they need: every command starts in a fifth of a second, whatever the others bring along.
 
 erasures_app = typer.Typer(help="How erasures go.", no_args_is_help=True, rich_markup_mode=None)
+receipts_app = typer.Typer(help="Signed receipts of erasures.", no_args_is_help=True, rich_markup_mode=None)
+holders_app = typer.Typer(help="Who holds data, and has confirmed what is erased.", no_args_is_help=True, rich_markup_mode=None)
 Receipts = Annotated[Path | None, typer.Option("--receipt", metavar="FILE", help="Write the signed receipts there, one a line.")]
 
 
@@ -57,3 +59,63 @@ def erasures_show(
     if receipt is not None:
         erasing.keep_receipts(found, receipt)
     erasing.show(found, as_json=as_json)
+
+
+@receipts_app.command("verify")
+def receipts_verify(
+    file: Annotated[Path, typer.Argument(help="As `erase --receipt` wrote it.")],
+    trust: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Public keys of who signed them. Default: those of the data folder.")
+    ] = None,
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Check receipts by nothing but their file and public keys, without any service. Status 1 where one is no evidence."""
+    from connectors.cli import found
+    from session_streams.receipts import verify
+    from streams.errors import Invalid
+
+    keys = trust or found.settings_of_up(data_dir).signers_path / "trust.json"
+    try:
+        verdict = verify(file, keys)
+    except OSError as error:
+        raise Invalid(f"{error.filename}: {error.strerror}") from error
+    if as_json:
+        told = {"ok": verdict.ok, "code": verdict.code, "detail": verdict.detail, "number": verdict.number}
+        emit_json({**told, "receipts": [{**receipt.raw, "key_id": receipt.key_id} for receipt in verdict.receipts]})
+    else:
+        print(verdict, flush=True)
+    raise typer.Exit(OK if verdict.ok else REFUSED)
+
+
+@holders_app.command("list")
+def holders_list(broker: Broker = None, data_dir: DataDir = None, as_json: Json = False) -> None:
+    """List who has told what lately: caches of processes, stores of partitions, sinks."""
+    from connectors.cli import found
+    from connectors.cli.doctor_retention import heard_of
+
+    rows = sorted(heard_of(found.settings(broker=broker, data_dir=data_dir)).values(), key=lambda heard: heard.told.holder_id)
+    if as_json:
+        for heard in rows:
+            emit_json(heard.row)
+        return
+    columns = ["holder", "kind", "enforced through", "purged through", "heard"]
+    table = [[row["holder"], row["kind"], str(row["enforced_through"]), str(row["purged_through"]), row["heard_at"]] for row in
+             (heard.row for heard in rows if not heard.told.leaving)]  # fmt: skip
+    print_table(columns, table)
+
+
+@holders_app.command("remove")
+def holders_remove(
+    holder: Annotated[str, typer.Argument(help="sink/...: what it still holds is no longer this installation's to erase.")],
+    broker: Broker = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Take a sink that is gone for good off the list: no erasure waits for it any more."""
+    from connectors.cli import found
+    from streams.holders.confirmed import remove_sink
+
+    if not holder.startswith("sink/"):
+        raise typer.BadParameter("expected sink/...; processes and stores go by themselves", param_hint="HOLDER")
+    remove_sink(found.settings(broker=broker, data_dir=data_dir), holder)
+    remark(f"{holder} is not waited for any more")

@@ -1,5 +1,6 @@
 """`session-streams support`: the support catalogue of this installation's folder, without a gateway."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -141,3 +142,47 @@ def support_record(
         print(f"{digest}  {folder / STATEMENTS}")
     if signing.public.key_id not in trusted_keys(folder / TRUSTED):
         remark(f"it counts once its key is trusted here: session-streams support trust --key-file {key}")
+
+
+@support_app.command("qualify")
+def support_qualify(
+    target: Annotated[Path, typer.Argument(help="The target of an import as JSON, without its receipt.")],
+    days: Annotated[float, typer.Option(help="How long the qualification is good, at most: its evidence may end sooner.")] = 7.0,
+    data_dir: DataDir = None,
+) -> None:
+    """Qualify a target for the import of capsules: print it with its signed receipt. Its driver must have been seen to pass."""
+    import msgspec
+
+    from connectors.support.qualifications import qualify
+    from connectors.support.support import Support
+    from streams.clock import now_us
+    from streams.custody.signers import Signers
+    from streams.errors import Invalid
+
+    settings = found.settings_of_up(data_dir)
+    try:
+        asked = msgspec.json.decode(target.read_bytes(), type=dict)
+    except OSError as error:
+        raise Misconfigured(f"{target}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{target}: {error}") from error
+    emit_json(qualify(Support(settings), Signers(settings.signers_path), asked, now=now_us(), days=days))
+
+
+@support_app.command("withdraw")
+def support_withdraw(
+    receipt: Annotated[str, typer.Argument(help="The receipt's `receipt_digest`.")],
+    data_dir: DataDir = None,
+    as_json: Json = False,
+) -> None:
+    """Withdraw a qualification: imports into what it qualified are refused from now on."""
+    from connectors.support.qualifications import WITHDRAWN, withdraw
+    from streams.errors import Invalid
+
+    if re.fullmatch(r"sha256:[0-9a-f]{64}", receipt) is None:
+        raise Invalid("receipt: expected sha256: and 64 hex digits")
+    receipts = withdraw(found.settings_of_up(data_dir).support_path / WITHDRAWN, receipt)
+    if as_json:
+        emit_json({"withdrawn": sorted(receipts)})
+    else:
+        print(f"{receipt} is withdrawn, {len(receipts)} in all")

@@ -5,11 +5,12 @@ complete (nothing of it is held). Each of the three answers for itself by a sign
 or by a pseudonym; the answer has the pseudonym only, and once the secrets are destroyed nothing leads from the one to the other.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from connectors.edge import fields as f
 from connectors.edge.erasures import Scope
@@ -180,21 +181,46 @@ def _absent(erasure_id: str) -> NotFound:
     return NotFound(f"no erasure {erasure_id}")
 
 
+_EXAMPLE_SUBJECT: Final = "subj_2f4e6a8c0b1d3f5a7c9e0b2d4f6a8c1e"
+_EXAMPLE_ID: Final = "ers_9f86d081884c7d659a2feaa0c55ad015"
+_BEGUN: Final = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+_ASKED_EXAMPLE: Final = ErasureAsked(
+    erasure_id=_EXAMPLE_ID, status="accepted", scope=ErasureScope("subject", _EXAMPLE_SUBJECT), accepted_at=_BEGUN,
+    position="workspaces.commands:0:1042",
+)  # fmt: skip
+_EXAMPLE: Final = ErasureView(
+    erasure_id=_EXAMPLE_ID,
+    status="enforced",
+    scope=ErasureScope("subject", _EXAMPLE_SUBJECT),
+    counts={"checkpoints": 2, "sessions": 3},
+    accepted_at=_BEGUN,
+    destroyed_at=_BEGUN + timedelta(seconds=1),
+    enforced_at=_BEGUN + timedelta(seconds=2),
+    complete_at=None,
+    awaited=[AwaitedView("custodian/3", "has not said that it holds nothing of it")],
+    receipts=[
+        EnvelopeView(
+            "application/vnd.session-streams.receipt+json", "eyJjb3VudHMiOnt9fQ==", [SignatureView("3b1e509d6d2a7c41", "c2lnbmF0dXJl")]
+        )
+    ],
+)
+
 _UNDECIDED: Final = ("request.expired", "service.outcome_unknown")
 ROUTES = (
     Route(
         method="POST", path="/v1/subjects/{subject}/erasures", name="erase_subject",
         summary="Erase a person all over the workspace: by the caller's own id, or by pseudonym", handler=erase_subject,
         scope="erasure:write", body=bodies.EraseSubject, answer=ErasureAsked, status=202, known_status=200, change=True, command=False,
-        position=False, refusals=_UNDECIDED,
+        position=False, refusals=_UNDECIDED, example=_ASKED_EXAMPLE, body_example=bodies.EraseSubject(),
     ),
     Route(
         method="DELETE", path="/v1/sessions/{session_id}", name="erase_session", summary="Erase a session", handler=erase_session,
         scope="erasure:write", answer=ErasureAsked, status=202, known_status=200, change=True, command=False, refusals=_UNDECIDED,
+        example=structs.replace(_ASKED_EXAMPLE, scope=ErasureScope("session", "sess_0d2f4b6a8c1e3f5a7c9e0b2d4f6a8c1e")),
     ),
     Route(
         method="GET", path="/v1/erasures/{erasure_id}", name="read_erasure",
         summary="How an erasure goes: its times, who is awaited, its receipts", handler=read, scope="erasure:write", answer=ErasureView,
-        position=False,
+        position=False, example=_EXAMPLE,
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, get_args
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from connectors.edge import fields as f
 from connectors.edge.principal import ANY_SCOPE
@@ -102,7 +102,7 @@ def _operation(route: Route) -> dict[str, Any]:
     parameters = [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)]
     if parameters:
         operation["parameters"] = parameters
-    content = {} if route.body is None else {JSON: {"schema": {"$ref": _REF.format(name=route.body.__name__)}}}
+    content = {} if route.body is None else {JSON: _shown({"$ref": _REF.format(name=route.body.__name__)}, route.body_example)}
     content.update(_as_text(route.other_body_types))
     if content:
         required = route.reads_body_itself or any(field.required for field in structs.fields(route.body))
@@ -114,7 +114,7 @@ def _responses(route: Route) -> dict[str, Any]:
     content: dict[str, Any]
     if route.answer is not None:
         answers = [{"$ref": _REF.format(name=kind.__name__)} for kind in _answers(route)]
-        content = {JSON: {"schema": answers[0] if len(answers) == 1 else {"oneOf": answers}}}
+        content = {JSON: _shown(answers[0] if len(answers) == 1 else {"oneOf": answers}, route.example)}
     else:
         content = _as_text({route.media_type or "text/plain": route.media_type_says})
     content.update(_as_text(route.other_media_types))
@@ -141,6 +141,10 @@ def _responses(route: Route) -> dict[str, Any]:
 def _answers(route: Route) -> tuple[Any, ...]:
     """The records that an answer may be one of."""
     return get_args(route.answer) or (route.answer,)
+
+
+def _shown(schema: dict[str, Any], example: Struct | None) -> dict[str, Any]:
+    return {"schema": schema, **({} if example is None else {"example": msgspec.to_builtins(example)})}
 
 
 def _as_text(media_types: Mapping[str, str]) -> dict[str, Any]:

@@ -69,5 +69,6 @@ ROUTES = (
         method="PUT", path="/v1/workspace/policy", name="replace_policy",
         summary="Replace what is pinned to sessions created from now on", handler=replace, scope="policy:write", body=bodies.SetPolicy,
         answer=WorkspacePolicyView, change=True, command=False, position=False, refusals=("request.idempotency_mismatch",),
+        body_example=bodies.SetPolicy(mode="standard", content_window_days=90, checkpoint_window_s=7 * 86_400),
     ),
 )  # fmt: skip

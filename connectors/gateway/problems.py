@@ -51,6 +51,10 @@ STATUS: Final[dict[str, int]] = {
     "runtime.checkpoint_expired": 409,
     "runtime.checkpoint_boundary": 409,
     "runtime.session_history_unavailable": 409,
+    "runtime.session_not_idle": 409,
+    "runtime.wait_open": 409,
+    "runtime.secret_found": 409,
+    "runtime.checkpoint_not_native": 409,
     # The session or its subject is erased: nothing may be sealed for it any more.
     "content.erased": 409,
     "content.expired": 409,

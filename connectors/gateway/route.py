@@ -40,7 +40,8 @@ class Route(Struct, frozen=True, kw_only=True):
     body, and takes it in `other_body_types` too. `media_type`: of an answer that is no JSON; `media_type_says`: what is to be said of it.
     `other_media_types`: in which the same answer may be asked for as text. `other_...` map a media type to what is to be said of it, or to
     nothing. `headers`: those that it requires of its own, by name, with schema and description. `strict_path`: an id of another form than
-    its kind's is an invalid request, and not a path that nothing is at.
+    its kind's is an invalid request, and not a path that nothing is at. `example` and `body_example`: an answer and a body as the document
+    shows them.
     """
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -69,5 +70,7 @@ class Route(Struct, frozen=True, kw_only=True):
     media_type: str | None = None
     media_type_says: str = ""
     other_media_types: Mapping[str, str] = {}
+    example: Struct | None = None
+    body_example: Struct | None = None
     headers: Mapping[str, tuple[Any, str]] = {}
     strict_path: bool = False

@@ -25,6 +25,7 @@ from connectors.owner.graph_owners import GraphOwners
 from connectors.owner.projector_owners import ProjectorOwners
 from connectors.owner.token import internal_token
 from connectors.registry import verify_numbers
+from connectors.support.qualifications import WithdrawnReceipts
 from connectors.support.support import Support
 from connectors.web import WebServer
 from streams.blobs import open_blob_store
@@ -109,7 +110,9 @@ def run_gateway(
                 erasures=erasures.service(),
                 erasure_owners=erasure_owners,
                 erased=edge.erased,
-                capsules=CapsuleDesk(edge.keyring, SignerKeys(settings.signers_path), support.withdrawn),
+                capsules=CapsuleDesk(
+                    edge.keyring, SignerKeys(settings.signers_path), WithdrawnReceipts(settings.support_path).__contains__
+                ),
                 dead_letters=edge.commands,
                 partition_of=edge.commands.partition_of,
                 missing=missing,

@@ -18,11 +18,14 @@ from connectors.owner.asked import Receive, bounded, decoded, waited
 from connectors.owner.messages import PREFIX, AgentHistoryQuestion, AgentIdQuestion, AgentScopeQuestion
 from connectors.owner.serving import Serving
 from streams.agents.authority import ROLE, AgentAuthority
+from streams.agents.purging import Purging
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import StoreUnusable
 from streams.holders.caches import CacheHolder
 from streams.holders.forgetting import forget
+from streams.holders.orders import OrderFollower
+from streams.holders.partitions import PartitionHolders
 from streams.log.log import KafkaLog
 from streams.log.topics import Topics
 from streams.loop.crash import KillAt
@@ -71,7 +74,10 @@ def run_agents(
             # A destroyed secret is forgotten within a lease by every process, told or not.
             sealer = Sealer(keyring, cache_seconds=settings.lease_s)
             held.enter_context(closing(CacheHolder(settings, ROLE, partial(forget, sealer))))
-            handler = AgentAuthority(settings, sealer)
+            orders = held.enter_context(closing(OrderFollower(settings, ROLE)))
+            orders.require_loaded()
+            holders = held.enter_context(closing(PartitionHolders(settings, ROLE)))
+            handler = AgentAuthority(settings, sealer, Purging(settings, orders, holders))
             loop = Loop(
                 settings, KafkaLog(settings), handler, stop, crash=crash, observer=observer, client_id=member, timekeeper=handler
             )  # fmt: skip

@@ -9,6 +9,7 @@ from connectors.owner.asker import Asker, FindsOwners
 from connectors.owner.messages import ErasureAnswer, ErasureQuestion
 from streams.log.owners import GroupOwners
 from streams.log.topics import Topics
+from streams.retention.driver import ROLE
 from streams.settings import Settings
 
 WAIT_S: Final = 5.0
@@ -19,7 +20,7 @@ class ErasureOwners(Asker):
     """Belongs to one event loop. Raises `Retriable`s."""
 
     def __init__(self, settings: Settings, token: str, finder: FindsOwners | None = None) -> None:
-        super().__init__(1, token, finder or GroupOwners(settings, "retention", Topics(settings.topic_prefix).workspace_commands))
+        super().__init__(1, token, finder or GroupOwners(settings, ROLE, Topics(settings.topic_prefix).workspace_commands))
 
     async def erasure(self, workspace_id: str, erasure_id: str, *, wait_s: float = WAIT_S) -> ErasureAnswer | None:
         """None: the workspace has no such erasure."""

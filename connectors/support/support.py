@@ -51,10 +51,6 @@ class Support:
     def row(self, capability: Capability, exact: ExactTuple) -> CapabilityRow:
         return row_of(self.catalogue(), capability, exact, self.release, self._clock(), self.max_age_s)
 
-    def withdrawn(self, receipt_digest: str) -> bool:
-        """Whether a qualification was revoked, by the digest of its receipt."""
-        return False
-
     def verification_for(self, exact: ExactTuple) -> tuple[str, int] | None:
         """What proves that a ready attempt may be replaced on exactly this tuple: the digest of the signed statement, and when it
         was observed (microseconds). None where nothing does now, or where another release runs here."""

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from streams.agents import rows
-from streams.agents.core import Deleted, Head, Refused, decide
+from streams.agents.core import LATE, Deleted, Head, Refused, Save, decide
+from streams.agents.purging import NoOrders, Purging
 from streams.agents.records import (
     DELETED,
     SAVED,
@@ -43,14 +44,15 @@ class AgentAuthority:
 
     role = ROLE
     version = LAYOUT_VERSION
-    tick_s = 5.0
+    tick_s = 0.2
 
-    def __init__(self, settings: Settings, sealer: Sealer) -> None:
-        """`sealer` seals dead letters; what commands hold is sealed already and stays so."""
+    def __init__(self, settings: Settings, sealer: Sealer, purging: Purging | NoOrders | None = None) -> None:
+        """`sealer` seals dead letters; what commands hold is sealed already and stays so. `purging` removes rows of erased subjects."""
         topics = Topics(settings.topic_prefix)
         self.input, self.changelog = topics.agent_commands, topics.agent_checkpoints
         self._outcomes, self._deadletter = topics.agent_outcomes, topics.deadletter
         self._partitions, self._sealer = settings.partitions, sealer
+        self._purging = purging or NoOrders()
         self._floors: dict[int, int] = {}
         """Partition -> no version expires sooner: RocksDB need not step over all those that did."""
 
@@ -69,6 +71,9 @@ class AgentAuthority:
             step.produce(self._outcomes, step.partition, reply_to.encode(), encode_outcomes(reply_to, outcomes))
 
     def is_due(self, partition: int, store: Reads, now: int) -> bool:
+        return self._purging.is_due(partition, store, now) or self._is_one_over(partition, store, now)
+
+    def _is_one_over(self, partition: int, store: Reads, now: int) -> bool:
         floor = self._floors.get(partition, 0)
         if floor <= now:
             first = rows.first_over(store, floor)
@@ -76,6 +81,7 @@ class AgentAuthority:
         return floor <= now
 
     def tick(self, step: Step) -> None:
+        self._purging.tick(step)
         for row, _ in step.first_few(rows.OVER, _OVER_AT_ONCE, rows.over_from(self._floors.get(step.partition, 0))):
             if rows.over_at(row) > step.now:
                 break
@@ -88,6 +94,7 @@ class AgentAuthority:
 
     def discard(self) -> None:
         self._floors.clear()
+        self._purging.discard()
 
     def _read(self, record: Record) -> AgentCommand:
         if record.value is None or record.key is None:
@@ -99,6 +106,9 @@ class AgentAuthority:
 
     def _decide(self, step: Step, command: AgentCommand, offset: int) -> AgentOutcome:
         what = command.what
+        if isinstance(what, Save) and self._purging.orders.is_erased(what.scope.subject_id):
+            # It was under way: who asks again finds out that the subject is erased.
+            return _outcome(command, LATE, offset, step.now)
         key = rows.head_key(what.scope.key)
         value = step.get(key)
         decision = decide(None if value is None else rows.stored(value), what, step.now)

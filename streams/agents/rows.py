@@ -2,8 +2,12 @@
 
     <scope>                             the head
     <scope>#<version, 10 digits>        a version that was replaced
+    ~purged/<key>                       that an erased subject's row was removed; its tombstone may have to be written again
+    ~nudge                              nothing: a record so that the partition begins a new segment
     ~id/<checkpoint id>                 the scope's key                                         store only
     ~over/<expires at, 8 bytes>/<key>   replaced versions by the time at which they expire      store only
+    ~followed                           the order up to which erased subjects are removed       store only
+    ~report/<order, 8 bytes>            what was removed for it                                 store only
 
 What is in the store only is made of the other rows, so a restore from the changelog gives the same. A head is in no order of time:
 nothing in the background deletes it (design 06).
@@ -19,7 +23,13 @@ from streams.loop.handler import Get
 from streams.store.table import Put, Reads
 
 OVER: Final = b"~over/"
+PURGED: Final = b"~purged/"
+NUDGE: Final = b"~nudge"
+FOLLOWED: Final = b"~followed"
+REPORTS: Final = b"~report/"
 _IDS: Final = b"~id/"
+_OURS: Final = b"~"
+"""No scope's key begins so."""
 _NUMBER_BYTES: Final = 8
 
 
@@ -91,6 +101,9 @@ def restored(get: Get, rows: Iterable[tuple[bytes | None, bytes | None]]) -> Ite
     """The store's puts that records of the changelog stand for, in their order. Raises `StoreUnusable`."""
     for key, value in rows:
         assert key is not None
+        if key.startswith(_OURS):
+            yield key, value
+            continue
         before = get(key)
         yield from local_rows(key, None if before is None else stored(before), None if value is None else stored(value))
         yield key, value

@@ -62,7 +62,8 @@ class Confirmations:
                 self.sinks[told.holder_id] = told.purged_through
                 self.sinks_left.discard(told.holder_id)
         for report in told.purged:
-            self.reports.setdefault(report.order, {})[told.holder_id] = report
+            of_order = self.reports.setdefault(report.order, {})
+            of_order[told.holder_id] = _with(of_order.get(told.holder_id), report)
             while len(self.reports) > _ORDERS_MAX:
                 self.reports.popitem(last=False)
 
@@ -70,6 +71,14 @@ class Confirmations:
         silent = [holder for holder, seen in self.caches.items() if now_s - seen.heard_s > self._forgotten_s]
         for holder in silent:
             del self.caches[holder]
+
+
+def _with(before: Purged | None, told: Purged) -> Purged:
+    """A store that was made anew tells only what was left: what it told before stays true."""
+    if before is None:
+        return told
+    counts = {what: max(before.counts.get(what, 0), told.counts.get(what, 0)) for what in {**before.counts, **told.counts}}
+    return Purged(order=told.order, counts=counts, tombstones_at=max(before.tombstones_at or 0, told.tombstones_at or 0) or None)
 
 
 class ConfirmationFollower:

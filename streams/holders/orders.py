@@ -19,6 +19,7 @@ from streams.settings import Settings
 
 _FOLLOWED: Final = frozenset({SUBJECT, SESSION, REISSUE})
 _READ_S: Final = 0.1
+_LOADED_S: Final = 30.0
 _log = structlog.get_logger(__name__)
 
 
@@ -79,6 +80,11 @@ class OrderFollower(Orders):
     def wait_loaded(self, timeout_s: float) -> bool:
         """Whether everything is known that was ordered when it began: nothing is to be decided from it sooner."""
         return self._loaded.wait(timeout_s)
+
+    def require_loaded(self, timeout_s: float = _LOADED_S) -> None:
+        """Raises `BrokerUnavailable`, or what ended the following."""
+        if not self.wait_loaded(timeout_s):
+            raise self.failed or BrokerUnavailable("reading what is erased: timed out")
 
     def close(self) -> None:
         self._closing.set()

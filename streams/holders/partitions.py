@@ -46,6 +46,11 @@ class PartitionHolders:
         with self._lock:
             self._held.pop(partition, None)
 
+    def given_up_all(self) -> None:
+        """Those that are still here are told of again."""
+        with self._lock:
+            self._held.clear()
+
     def again(self) -> None:
         """Tells what holds, where it was not told for a while."""
         if boottime_s() - self._told_s < _AGAIN_S:

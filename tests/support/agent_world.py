@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +10,14 @@ from streams.agents import rows
 from streams.agents.authority import AgentAuthority
 from streams.agents.core import AgentScope, Delete, Head, Save, Sealed
 from streams.agents.ids import mint
+from streams.agents.purging import Purging
 from streams.agents.records import AgentCommand, AgentOutcome, decode_checkpoint, decode_command, decode_outcomes, encode_command
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import Fatal
+from streams.holders.orders import Orders
 from streams.log.partitioner import partition_of
+from streams.log.retention import SUBJECT, Order, Purged
 from streams.log.topics import Topics
 from streams.loop.loop import Loop
 from streams.projections.committing_tables import CommittingTables
@@ -67,12 +70,34 @@ class Process:
         self.freshness = Freshness(settings, self.tables, _Ends())
         self.reads = AgentReads(self.tables, self.freshness, settings.partitions)
         observer = CommittingTables(self.tables, _Keeper(self.tables), self.freshness)  # type: ignore[arg-type]
-        handler = AgentAuthority(settings, world.sealer)
+        handler = AgentAuthority(settings, world.sealer, Purging(settings, world.orders, world.telling))
         handler.tick_s = 0.0
         self.loop = Loop(
             settings, self.log, handler, threading.Event(), crash=self.crash, observer=observer, timekeeper=handler,
             clock=lambda: world.now,
         )  # fmt: skip
+
+
+class Telling:
+    """Keeps what was said, as whoever waits for it does."""
+
+    def __init__(self) -> None:
+        self.through: dict[int, int] = {}
+        self.counts: dict[int, dict[int, int]] = {}
+        """Order -> partition -> rows that were removed."""
+
+    def told(self, partition: int, enforced_through: int, purged_through: int, purged: Sequence[Purged] = ()) -> None:
+        assert enforced_through == purged_through
+        self.through[partition] = purged_through
+        for report in purged:
+            of_order = self.counts.setdefault(report.order, {})
+            of_order[partition] = max(of_order.get(partition, 0), report.counts["agent_checkpoints"])
+
+    def again(self) -> None:
+        """Nothing is lost here."""
+
+    def given_up_all(self) -> None:
+        """Goes on."""
 
 
 class AgentWorld:
@@ -85,6 +110,8 @@ class AgentWorld:
         self.keyring = open_local_keyring(folder / "keyring")
         self.sealer = Sealer(self.keyring, cache_seconds=10)
         self.processes: dict[str, Process] = {}
+        self.orders, self.telling = Orders(), Telling()
+        """What is ordered, as every process knows it; what they say."""
 
     def start(self, instance: str = "0") -> Process:
         process = self.processes[instance] = Process(self, instance)
@@ -112,6 +139,12 @@ class AgentWorld:
         for instance in list(self.processes):
             self.kill(instance)
         self.keyring.close()
+
+    def order(self, subject_id: str, kind: str = SUBJECT) -> int:
+        """As the custodian does; gives its number."""
+        order = self.orders.reached + 1
+        self.orders.add(Order(order, kind, WORKSPACE, subject_id))
+        return order
 
     # -- what gateways send ---------------------------------------------------------------------------------------------
 

@@ -34,17 +34,7 @@ class Idle(Struct, frozen=True):
 
     def asks(self, **changes: Any) -> Document:
         """A body that makes a capsule."""
-        source = {f"{name}_digest": digest(name) for name in NAMES}
-        source |= {"agent_id": "agent-1", "environment_id": "env-1", "adapter_version_identifier": "adapter/1"}
-        return {
-            "session_thread_id": self.thread_id,
-            "checkpoint_id": self.checkpoint_id,
-            "source": {**source, "agent_version_number": 3, "platform_identifier": "linux/amd64"},
-            "continuation": {"native_session_id": "0b1c7a6e-native-session", "thread_cursor": "message-17"},
-            "compatible_importers": [compatible(target())],
-            "compatibility_expires_at": at(5 * HOUR),
-            **changes,
-        }
+        return {**asks(self.thread_id, self.checkpoint_id), **changes}
 
     def created(self, **changes: Any) -> Document:
         return dict(post(self.client, self.path, self.asks(**changes), status=201))
@@ -62,6 +52,21 @@ class Idle(Struct, frozen=True):
         assert response.status_code == 200, response.text
         answer = response.json()
         return str(answer["outcome"] if answer["outcome"] == "imported" else answer["reason"])
+
+
+def asks(thread_id: str, checkpoint_id: str, **changes: Any) -> Document:
+    """A body that makes a capsule."""
+    source = {f"{name}_digest": digest(name) for name in NAMES}
+    source |= {"agent_id": "agent-1", "environment_id": "env-1", "adapter_version_identifier": "adapter/1"}
+    return {
+        "session_thread_id": thread_id,
+        "checkpoint_id": checkpoint_id,
+        "source": {**source, "agent_version_number": 3, "platform_identifier": "linux/amd64"},
+        "continuation": {"native_session_id": "0b1c7a6e-native-session", "thread_cursor": "message-17"},
+        "compatible_importers": [compatible(target())],
+        "compatibility_expires_at": at(5 * HOUR),
+        **changes,
+    }
 
 
 def at(after_us: int) -> str:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 
@@ -62,9 +63,11 @@ class Process:
         self.reply_to = f"{role}.{instance}/{new_id('key')}"
         self.ahead = 0
         """Of its clock, in microseconds."""
+        self.parts: dict[str, Any] = {}
         handler: SessionAuthority | Custodian = SessionAuthority(settings, world.sealer)
         if role == ROLE:
-            handler = self.custodian = Custodian(settings, self.reply_to)
+            self.parts = world.parts(self)
+            handler = self.custodian = Custodian(settings, self.reply_to, **self.parts)
             handler.tick_s = 0.0
         self.loop = Loop(
             settings,
@@ -89,6 +92,10 @@ class World:
         self.sealer = Sealer(self.keyring, cache_seconds=10)
         self.processes: dict[tuple[str, str], Process] = {}
         self._heard: dict[str, set[tuple[int, int]]] = {}
+
+    def parts(self, process: Process) -> dict[str, Any]:
+        """What else a custodian is given."""
+        return {}
 
     def start(self, role: str, instance: str = "0") -> Process:
         process = self.processes[role, instance] = Process(self, role, instance)

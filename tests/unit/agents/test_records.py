@@ -76,6 +76,6 @@ def test_a_command_that_holds_what_it_may_not_names_the_field(field: str, comman
 
 
 def test_what_is_no_command_is_unreadable() -> None:
-    for value in (b"", b"nonsense", codec.encode("timer/upload", {"checkpoint_id": "x"}), encode_command(COMMAND)[:-1]):
+    for value in (b"", b"nonsense", codec.encode("agents/purged", {"order": 1, "purged_at": 1}), encode_command(COMMAND)[:-1]):
         with pytest.raises(RecordUnreadable):
             decode_command(value, PARTITIONS)

@@ -115,3 +115,12 @@ def test_the_lines_of_a_conversation_are_described(shared: World) -> None:
     (operation,) = [methods["get"] for path, methods in paths.items() if path.endswith("/conversation")]
     described = operation["responses"]["200"]["content"]["application/x-ndjson"]["schema"]["description"]
     assert all(f'"kind":"{kind}"' in described for kind in ("event", "gap", "end"))
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.example or route.body_example], ids=lambda route: route.name)
+def test_an_example_is_one(route: Any) -> None:
+    operation = SPEC["paths"][route.path][route.method.lower()]
+    shown = [(route.answer, operation["responses"][str(route.status)]["content"])] if route.example else []
+    shown += [(route.body, operation["requestBody"]["content"])] if route.body_example is not None else []
+    for kind, content in shown:
+        assert msgspec.convert(content["application/json"]["example"], kind) is not None

@@ -9,9 +9,11 @@ import pytest
 from connectors.edge.principal import ANY_SCOPE, SCOPES
 from connectors.gateway import bodies
 from connectors.gateway.app import ROUTES
+from connectors.gateway.capsule_bodies import CreateCapsule
 from connectors.gateway.limits import GatewayLimits
 from connectors.gateway.route import Route
 from streams.errors import NotOwner
+from tests.support.capsule_world import asks
 from tests.support.gateway import OTHER_WORKSPACE, World, base64_of, key, new_session, post, world
 
 ABSENT: Final = "sess_" + "0" * 32
@@ -20,6 +22,7 @@ IDS: Final = {
     "turn_id": "turn_" + "0" * 32, "run_id": "run_" + "0" * 32, "generation": "1", "wait_id": "wait_" + "0" * 32,
     "approval_id": "appr_" + "0" * 32, "effect_id": "eff_" + "0" * 32, "checkpoint_id": "ckpt_" + "0" * 32,
     "erasure_id": "ers_" + "0" * 32, "subject": "subj_" + "0" * 32,
+    "capsule_id": "cap_" + "0" * 32, "import_id": "cimp_" + "0" * 32,
 }  # fmt: skip
 BODIES: Final[dict[Any, dict[str, Any]]] = {
     bodies.FailAttempt: {"reason": "broken"},
@@ -49,6 +52,7 @@ BODIES: Final[dict[Any, dict[str, Any]]] = {
     },
     bodies.ForkSession: {"at_event": "evt_" + "0" * 32},
     bodies.SetPolicy: {"mode": "standard", "content_window_days": 1, "checkpoint_window_s": 60},
+    CreateCapsule: asks("sthr_" + "0" * 32, IDS["checkpoint_id"]),
     bodies.DeadLetterBody: {"source_kind": "claude-code", "reason": "malformed", "place": "1", "record": base64_of(b"{")},
 }
 """What a body needs; every other one may be empty, but for an event's type."""
@@ -60,7 +64,8 @@ OF_A_SESSION: Final = [pytest.param(route, id=route.name) for route in ROUTES if
 
 def ask(client: httpx.Client, route: Route, session: str) -> httpx.Response:
     path = route.path.format(session_id=session, **IDS)
-    report = {} if route.report == "none" else {"session-streams-report": f"{IDS['run_id']};1;task_{'0' * 32};0"}
+    report = {name: schema["enum"][0] for name, (schema, _) in route.headers.items()}
+    report |= {} if route.report == "none" else {"session-streams-report": f"{IDS['run_id']};1;task_{'0' * 32};0"}
     if route.method in ("GET", "DELETE"):
         return client.request(route.method, path, headers={**({} if route.method == "GET" else key()), **report})
     body = {"type": "message.appended"} if route.reads_body_itself else BODIES.get(route.body, {})

@@ -141,7 +141,7 @@ def _receipt(envelope: bytes, keys: signed.Keys) -> Receipt:
     wrong = _misfit(raw)
     if wrong is not None:
         raise Refuted("malformed_receipt", wrong)
-    if json.dumps(raw, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode() != payload:
+    if json.dumps(raw, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(errors="surrogatepass") != payload:
         raise Refuted("not_canonical", "spaces, escapes, order of members, or a member that is given twice")
     return Receipt(
         raw["erasure_id"], raw["workspace_id"], raw["scope"]["kind"], raw["scope"]["id"], raw["step"], raw["requested_by"],

@@ -75,6 +75,14 @@ class Settings:
     `file:///folder`; empty: `<data_dir>/blobs`."""
     blob_store_endpoint: str = ""
     """Of an S3-compatible service that is not AWS, as a URL."""
+    keyring: str = ""
+    """Where secrets are: `s3://bucket/prefix`, a bucket that keeps no versions; empty: a file below `<data_dir>/keyring`."""
+    keyring_endpoint: str = ""
+    """Of an S3-compatible service that is not AWS, as a URL."""
+    workspace_keys: str = ""
+    """What wraps the keys of workspaces: `aws-kms:<key id, ARN or alias>`; empty: the key file `<data_dir>/keyring/workspace.key`."""
+    kms_endpoint: str = ""
+    """Of a service like AWS KMS, as a URL."""
     upload_total_s: float = 3600.0
     """How long an upload may take."""
     orphan_grace_s: float = 86_400.0

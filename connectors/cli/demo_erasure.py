@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ QUICK_KAFKA: Final = {
     "log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "500", "log.initial.task.delay.ms": "500",
 }  # fmt: skip
 _RECEIPTS: Final = Path("build") / "demo-erasure.receipts"
+_TRUST: Final = Path("build") / "demo-trust.json"
+_TRUSTED: Final = "trust.json"
 _PATIENCE_S: Final = 120.0
 _EVENTS: Final = 4
 
@@ -33,24 +36,27 @@ def show_erasure(client: Client, settings: Settings, say: Callable[[str], None])
     """Whether everything came out as it should. Raises what the client raises."""
     asked = client.create_session(subject=CUSTOMER)
     client.append(asked.session_id, {"type": "message.appended", "attributes": {"role": "user"}, "content": {"text": "Please forget me."}})
-    subject_id = asked.subject_id
-    sessions = list(client.sessions(subject_id=subject_id))
+    sessions = list(client.sessions(subject_id=asked.subject_id))
     session = max(sessions, key=lambda each: each.sequence)
-    say(f"{len(sessions)} sessions are the customer's; one of them, before:")
+    say(f"{len(sessions)} sessions concern the customer; one of them, before:")
     _show(client, session)
     erasure = erasing.erase(client, "subject", CUSTOMER, wait=True, timeout_s=_PATIENCE_S, receipts=_RECEIPTS)
-    say("the same session after it; its chain is whole, and what it says of itself can still be proven:")
+    _TRUST.write_bytes((settings.signers_path / _TRUSTED).read_bytes())
+    say("the same session after it:")
     _show(client, session)
     verdict = verify(iter(client.export(session.session_id)))
+    say("its chain is whole: what it says of itself can still be proven, and what is gone is said:")
     print(verdict)
-    receipts = verify_receipts(_RECEIPTS, settings.signers_path / "trust.json")
+    receipts = verify_receipts(_RECEIPTS, _TRUST)
+    say(f"and the receipts, checked with nothing but {_RECEIPTS} and the public keys in {_TRUST}:")
     print(receipts)
     return erasure.status == "complete" and verdict.ok and verdict.opened == 0 and receipts.ok and _is_nobody(client)
 
 
 def _show(client: Client, session: Session) -> None:
-    events = client.events(session.session_id, page_size=_EVENTS)
-    for event, _ in zip(events, range(_EVENTS), strict=False):
+    """The first events that carry content, or did."""
+    told = (event for event in client.events(session.session_id) if event.content is not None or event.gap is not None)
+    for event in islice(told, _EVENTS):
         print(event_line(event))
 
 

@@ -58,7 +58,7 @@ def keep_receipts(erasure: Erasure, path: Path) -> None:
         write_private(path, b"".join(encoded(receipt) + b"\n" for receipt in erasure.receipts))
     except OSError as error:
         raise Misconfigured(f"{error.filename or path}: {error.strerror}") from error
-    remark(f"{counted(len(erasure.receipts), 'receipt')} in {path}: `session-streams receipts verify {path}` checks them offline")
+    remark(f"{counted(len(erasure.receipts), 'receipt')} in {path}; `session-streams receipts verify` checks such a file offline")
 
 
 def show(erasure: Erasure, *, as_json: bool) -> None:

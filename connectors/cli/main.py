@@ -12,7 +12,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from connectors.cli import administration, found, logs, policy, retention, runner, support, usage
+from connectors.cli import administration, found, keyring, logs, policy, retention, runner, support, usage
 from connectors.cli.console import INTERRUPTED, OK, exit_code, remark
 from connectors.cli.interrupts import stop_event
 from connectors.cli.options import Broker, DataDir, Host, Json, LogFile
@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(administration.topics_app, name="topics")
 app.add_typer(administration.keys_app, name="keys")
+app.add_typer(keyring.keyring_app, name="keyring")
 app.add_typer(administration.schemas_app, name="schemas")
 app.add_typer(policy.policy_app, name="policy")
 app.add_typer(support.support_app, name="support")

@@ -15,9 +15,9 @@ from connectors.owner.graph_projector import run_graph
 from connectors.owner.projector import run_projector
 from streams.authority.authority import SessionAuthority
 from streams.custody.sealing import Sealer
-from streams.custody.sqlite_keyring import open_local_keyring
 from streams.holders.caches import CacheHolder
 from streams.holders.forgetting import forget
+from streams.keyrings import open_keyring
 from streams.log.log import KafkaLog
 from streams.log.topics import verify
 from streams.loop.crash import KillAt
@@ -31,7 +31,7 @@ def run_authority(settings: Settings, stop: threading.Event, *, crash_at: str | 
     """The one writer of its partitions. `crash_at` (`point:count`) has the process killed there, for tests."""
     verify(settings)
     look_rarely()
-    with closing(open_local_keyring(settings.data_dir / "keyring")) as keyring:
+    with closing(open_keyring(settings)) as keyring:
         # A destroyed secret is forgotten within a lease by every process, told or not.
         sealer = Sealer(keyring, cache_seconds=settings.lease_s)
         with closing(CacheHolder(settings, SessionAuthority.role, partial(forget, sealer))):

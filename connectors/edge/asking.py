@@ -15,8 +15,8 @@ from connectors.edge.forgetting import Forgetting
 from connectors.edge.submit import BYTES_MAX, COMMANDS_MAX, OutcomesHandedOn, Submitter
 from streams.custody.keyring import Keyring
 from streams.custody.sealing import Sealer
-from streams.custody.sqlite_keyring import open_local_keyring
 from streams.holders.caches import CacheHolder
+from streams.keyrings import open_keyring
 from streams.log.requests import CommandLog, OutcomeFollower, new_reply_to
 from streams.settings import Settings
 
@@ -49,7 +49,7 @@ class Asking(Struct, frozen=True, kw_only=True):
 def asking(settings: Settings, role: str) -> Iterator[Asking]:
     """Opens all of it under the name of a role. Raises `Misconfigured` (keyring) and `BrokerUnavailable`."""
     with ExitStack() as stack:
-        keyring = open_local_keyring(settings.data_dir / "keyring")
+        keyring = open_keyring(settings)
         stack.callback(keyring.close)
         sealer = Sealer(keyring, cache_seconds=settings.lease_s)
         composer = CommandComposer(keyring, sealer, timeout_s=settings.request_timeout_s, cache_seconds=settings.lease_s)

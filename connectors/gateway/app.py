@@ -16,6 +16,7 @@ from starlette.routing import Router
 from connectors import asyncapi
 from connectors.gateway import (
     append,
+    capsule_custody,
     capsule_import,
     capsules,
     checkpoints,
@@ -62,7 +63,7 @@ async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> 
 ROUTES: Final = (
     *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
     *claims.ROUTES, *snapshots.ROUTES, *checkpoints.ROUTES, *material.ROUTES, *conversation.ROUTES,
-    *forks.ROUTES, *capsules.ROUTES, *capsule_import.ROUTES,
+    *forks.ROUTES, *capsules.ROUTES, *capsule_import.ROUTES, *capsule_custody.ROUTES,
     *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *erasures.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
 )  # fmt: skip
 DOCUMENT: Final = msgspec.json.encode(document(ROUTES, agents.ROUTES, running_release()))

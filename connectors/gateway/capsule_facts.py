@@ -17,11 +17,12 @@ from connectors.gateway.call import Call
 from connectors.gateway.lineage import lineage_of
 from connectors.gateway.service import Gateway
 from streams.custody.capsules import CapsulePlace
-from streams.errors import NotFound, RecordUnreadable
+from streams.errors import NotFound, RecordUnreadable, StreamsError
 from streams.log.record import decode_event
 from streams.projections.sessions import SessionRow
 from streams.session.events import NONE, SEALED, CapsuleAttributes, Event, read
 from streams.session.ids import event_ids, is_id
+from streams.session.refusals import CHECKPOINT_BOUNDARY
 from streams.session.words import CONTENT_OMITTED
 
 _PAGE: Final = 100
@@ -73,7 +74,12 @@ async def event_named(gateway: Gateway, call: Call, session_id: str, event_id: s
         )  # fmt: skip
     except NotFound:
         return None
-    event = await event_at(gateway, call, session_id, sequence)
+    try:
+        event = await event_at(gateway, call, session_id, sequence)
+    except StreamsError as error:
+        if error.code != CHECKPOINT_BOUNDARY:
+            raise
+        raise StreamsError(f"{session_id}: {event_id} cannot be read at {sequence}") from error
     return event if event.type == event_type else None
 
 

@@ -249,12 +249,11 @@ ROUTES = (
         body=b.CreateCapsule, answer=b.CapsuleCreated, status=201, change=True,
         refusals=(
             NOT_IDLE, WAIT_OPEN, SECRET_FOUND, NO_NATIVE_MATERIAL, refusals.CHECKPOINT_EXPIRED, refusals.HISTORY_UNAVAILABLE,
-            refusals.CHECKPOINT_BOUNDARY,
         ),
     ),
     Route(
         method="POST", path=_PATH + "/{capsule_id}/revoke", name="revoke_continuation_capsule",
         summary="Revoke a continuation capsule: nobody imports it any more, and nothing opens it", handler=revoke, scope="capsules:write",
-        body=b.RevokeCapsule, answer=b.CapsuleRevoked, change=True, refusals=(refusals.CHECKPOINT_BOUNDARY,),
+        body=b.RevokeCapsule, answer=b.CapsuleRevoked, change=True,
     ),
 )  # fmt: skip

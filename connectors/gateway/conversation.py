@@ -1,4 +1,5 @@
-"""The history of a session for the worker that holds an attempt of its Run: every event that carries content, ancestors first.
+"""The history of a session for the worker that holds an attempt of its Run: every event that carries content, ancestors first;
+but for capsules, which are no part of a conversation.
 
 Lines (NDJSON), in the order of positions:
 
@@ -46,6 +47,7 @@ from streams.session.words import CONTENT_OMITTED
 _PAGE: Final = 200
 _PAGE_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
+_CAPSULES: Final = "capsule."
 _PAUSE_S: Final = 0.25
 _NAMED_MAX: Final = 100
 """Ranges that a refusal names."""
@@ -199,7 +201,7 @@ class _Lines:
                 made += self._lacking(gaps.pop(0))
             if view.gap is not None:
                 made += self._lacking(GapLine(session_id, view.sequence, view.sequence, f"content.{view.gap.reason}"))
-            elif view.content is not UNSET:
+            elif view.content is not UNSET and not view.type.startswith(_CAPSULES):
                 made += self._gap_line()
                 made += b'{"kind":"event",' + encode_view(view).translate(_FLAT)[1:] + b"\n"
             if len(made) >= _PIECE_BYTES:

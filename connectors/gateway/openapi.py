@@ -120,7 +120,7 @@ def _responses(route: Route) -> dict[str, Any]:
     content.update(_as_text(route.other_media_types))
     success: dict[str, Any] = {"description": route.summary, "content": content}
     if route.change:
-        success["headers"] = _ANSWER_HEADERS
+        success["headers"] = {**_ANSWER_HEADERS, **route.answer_headers}
     responses = {str(status): success for status in (route.status, route.known_status) if status is not None}
     if route.nothing is not None:
         responses["204"] = {"description": route.nothing}

@@ -39,8 +39,9 @@ class Route(Struct, frozen=True, kw_only=True):
     such a handler takes its place among the changes only while its command is under way. `reads_body_itself`: the handler decodes the
     body, and takes it in `other_body_types` too. `media_type`: of an answer that is no JSON; `media_type_says`: what is to be said of it.
     `other_media_types`: in which the same answer may be asked for as text. `other_...` map a media type to what is to be said of it, or to
-    nothing. `headers`: those that it requires of its own, by name, with schema and description. `strict_path`: an id of another form than
-    its kind's is an invalid request, and not a path that nothing is at. `example` and `body_example`: an answer and a body as the document
+    nothing. `headers`: those that it requires of its own, by name, with schema and description; `answer_headers`: those
+    that its answer has of its own. `strict_path`: an id of another form than its kind's is an invalid request, and not a path that nothing
+    is at. `example` and `body_example`: an answer and a body as the document
     shows them.
     """
 
@@ -73,4 +74,5 @@ class Route(Struct, frozen=True, kw_only=True):
     example: Struct | None = None
     body_example: Struct | None = None
     headers: Mapping[str, tuple[Any, str]] = {}
+    answer_headers: Mapping[str, Any] = {}
     strict_path: bool = False

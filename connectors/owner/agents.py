@@ -20,12 +20,12 @@ from connectors.owner.serving import Serving
 from streams.agents.authority import ROLE, AgentAuthority
 from streams.agents.purging import Purging
 from streams.custody.sealing import Sealer
-from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import StoreUnusable
 from streams.holders.caches import CacheHolder
 from streams.holders.forgetting import forget
 from streams.holders.orders import OrderFollower
 from streams.holders.partitions import PartitionHolders
+from streams.keyrings import open_keyring
 from streams.log.log import KafkaLog
 from streams.log.topics import Topics
 from streams.loop.crash import KillAt
@@ -67,7 +67,7 @@ def run_agents(
     application = AgentApplication(serving.token, reads, serving.freshness, serving.tables, lambda: observer.joined)
     try:
         with (
-            closing(open_local_keyring(settings.data_dir / "keyring")) as keyring,
+            closing(open_keyring(settings)) as keyring,
             ExitStack() as held,
             serving.listening(application, host, port, advertised_host=advertised_host, on_listening=on_listening) as member,
         ):

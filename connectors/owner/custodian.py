@@ -25,11 +25,11 @@ from streams.clock import boottime_s
 from streams.custodian.backlog import BacklogFollower
 from streams.custodian.custodian import ROLE, Custodian
 from streams.custodian.removing import Removing
-from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import StoreUnusable
 from streams.holders.clocks import clocks_agree
 from streams.holders.orders import OrderFollower
 from streams.holders.partitions import PartitionHolders
+from streams.keyrings import open_keyring
 from streams.log.log import KafkaLog
 from streams.log.requests import OutcomeFollower, new_reply_to
 from streams.loop.crash import KillAt
@@ -66,7 +66,7 @@ def run_custodian(
             running.enter_context(closing(holders))
             orders = running.enter_context(closing(OrderFollower(settings, ROLE)))
             backlog = running.enter_context(closing(BacklogFollower(settings, ROLE, orders)))
-            removing = Removing(partial(open_blob_store, settings), partial(open_local_keyring, settings.data_dir / "keyring"))
+            removing = Removing(partial(open_blob_store, settings), partial(open_keyring, settings))
             removing.start()
             running.callback(removing.close)
             custodian = Custodian(

@@ -20,9 +20,9 @@ from connectors.owner.messages import PREFIX, Awaited, ErasureAnswer, ErasureQue
 from connectors.owner.serving import Serving
 from streams.clock import boottime_s, now_us
 from streams.custody.signers import Signers
-from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import StoreUnusable
 from streams.holders.confirmed import ConfirmationFollower
+from streams.keyrings import open_keyring
 from streams.log.confirmations import ClockOffset, ConfirmationLog
 from streams.log.log import KafkaLog
 from streams.log.retention import DESTROYED, Confirmation, RetentionRow, encode_retention
@@ -62,7 +62,7 @@ def run_retention(
     signers = Signers(settings.signers_path)
     try:
         with ExitStack() as running:
-            keyring = running.enter_context(closing(open_local_keyring(settings.data_dir / "keyring")))
+            keyring = running.enter_context(closing(open_keyring(settings)))
             said = running.enter_context(closing(ConfirmationFollower(settings, ROLE)))
             clock = running.enter_context(closing(BrokerClock(settings)))
             brokers = SeenBrokers(settings, look_at_brokers(settings))

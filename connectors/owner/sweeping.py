@@ -14,8 +14,8 @@ import structlog
 from streams.blobs import open_blob_store
 from streams.clock import now_us
 from streams.custodian.rows import upload_key
-from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import Retriable, StreamsError
+from streams.keyrings import open_keyring
 from streams.log.partitioner import partition_of
 from streams.projections.tables import Tables
 from streams.sealed_blobs import Snapshots, Swept, sweep
@@ -76,7 +76,7 @@ class Sweeping:
 
     async def _pass(self) -> Swept | None:
         """None where the process stops before the end; the next pass goes on. Raises `StreamsError`."""
-        with closing(open_local_keyring(self._settings.data_dir / "keyring")) as keyring:
+        with closing(open_keyring(self._settings)) as keyring:
             grace_s = self._settings.orphan_grace_s
             snapshots = Snapshots(open_blob_store(self._settings), keyring, grace_s=grace_s)
             whole = sweep(snapshots, self._uploads.is_referenced, grace_s=grace_s, now_us=now_us())

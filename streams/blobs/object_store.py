@@ -48,9 +48,9 @@ class ObjectStoreBlobs:
         try:
             # What `chunks` raises is its own, and goes on as it is.
             async for chunk in chunks:
-                with _translated(name, writing=True):
+                with translated(name, writing=True):
                     await handoff.give(chunk, sending)
-            with _translated(name, writing=True):
+            with translated(name, writing=True):
                 await handoff.end(sending)
                 await asyncio.shield(sending)
                 await self._settle(name)
@@ -63,7 +63,7 @@ class ObjectStoreBlobs:
             raise
 
     async def create(self, name: str, content: bytes) -> bool:
-        with _translated(name, writing=True):
+        with translated(name, writing=True):
             try:
                 await obstore.put_async(self._store, name, content, mode="create")
             except AlreadyExistsError:
@@ -72,15 +72,15 @@ class ObjectStoreBlobs:
             return True
 
     async def get(self, name: str) -> AsyncIterator[bytes]:
-        with _translated(name):
+        with translated(name):
             size = (await obstore.head_async(self._store, name))["size"]
         for start in range(0, size, RANGE_BYTES):
-            with _translated(name):
+            with translated(name):
                 piece = bytes(await obstore.get_range_async(self._store, name, start=start, end=min(start + RANGE_BYTES, size)))
             yield piece
 
     async def delete(self, name: str) -> None:
-        with _translated(name):
+        with translated(name):
             try:
                 await obstore.delete_async(self._store, name)
             except FileNotFoundError:
@@ -89,7 +89,7 @@ class ObjectStoreBlobs:
     async def walk(self, prefix: str) -> AsyncIterator[Blob]:
         listing = aiter(obstore.list(self._store, prefix=prefix or None, chunk_size=1000))
         while True:
-            with _translated(prefix):
+            with translated(prefix):
                 found = await anext(listing, None)
             if found is None:
                 return
@@ -101,7 +101,7 @@ class ObjectStoreBlobs:
 
 
 @contextmanager
-def _translated(name: str, *, writing: bool = False) -> Iterator[None]:
+def translated(name: str, *, writing: bool = False) -> Iterator[None]:
     """An error of obstore or the file system as one of ours, named by what to do next. What callers may be told has no path in it: that
     goes to the log."""
     try:

@@ -9,6 +9,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from streams.blobs.blobs import BlobStore
+from streams.blobs.bucket import Bucket
 from streams.blobs.local import LocalBlobs
 from streams.blobs.object_store import ObjectStoreBlobs
 from streams.errors import Misconfigured
@@ -17,6 +18,7 @@ from streams.settings import Settings
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
+_BLOB_STORE: Final = "SESSION_STREAMS_BLOB_STORE"
 _RETRIES: Final = 3
 _RETRY_TIMEOUT: Final = timedelta(seconds=10)
 
@@ -29,11 +31,16 @@ def open_blob_store(settings: Settings) -> BlobStore:
     if url.scheme == "file" and url.path:
         return LocalBlobs(Path(unquote(url.path)))
     if url.scheme == "s3" and url.netloc:
-        return ObjectStoreBlobs(_bucket(url.netloc, url.path.strip("/"), settings.blob_store_endpoint))
-    raise Misconfigured("SESSION_STREAMS_BLOB_STORE: expected s3://bucket/prefix or file:///folder")
+        return ObjectStoreBlobs(_store(url.netloc, url.path.strip("/"), settings.blob_store_endpoint, _BLOB_STORE))
+    raise Misconfigured(f"{_BLOB_STORE}: expected s3://bucket/prefix or file:///folder")
 
 
-def _bucket(bucket: str, prefix: str, endpoint: str) -> S3Store:
+def open_bucket(name: str, prefix: str, endpoint: str, variable: str) -> Bucket:
+    """`variable` is what a complaint names. Raises `Misconfigured`."""
+    return Bucket(_store(name, prefix, endpoint, variable))
+
+
+def _store(bucket: str, prefix: str, endpoint: str, variable: str) -> S3Store:
     # What is not given here (credentials, region, endpoint) the store takes from the AWS_* variables.
     config: S3Config = {"endpoint": endpoint} if endpoint else {}
     client: ClientConfig = {"connect_timeout": "5s", "timeout": "60s"}
@@ -43,4 +50,4 @@ def _bucket(bucket: str, prefix: str, endpoint: str) -> S3Store:
     try:
         return S3Store(bucket, prefix=prefix or None, config=config, client_options=client, retry_config=retries)
     except (BaseError, ValueError) as error:
-        raise Misconfigured(f"SESSION_STREAMS_BLOB_STORE: {str(error).splitlines()[0]}") from error
+        raise Misconfigured(f"{variable}: {str(error).splitlines()[0]}") from error

@@ -11,13 +11,15 @@ Rules, for every implementation (tests/contract/keyring_contract.py holds them t
 Sealing and the edge call it, from any thread; calls block.
 """
 
+import hmac
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final, Literal, Protocol, cast
 
 from msgspec import Struct
 
-from streams.errors import Invalid
+from streams.errors import ContentUnavailable, Invalid
+from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED
 
 SECRET_BYTES: Final = 32
 
@@ -96,6 +98,21 @@ class Keyring(Protocol):
         """
         ...
 
+    def workspaces(self) -> list[str]:
+        """Those that have a key, in order."""
+        ...
+
+    def rotate(self, workspace_id: str) -> int:
+        """A new key of the workspace, wrapped by the provider's key of now, wraps every secret from here on; gives how many it wrapped
+        anew. Secrets, pseudonyms and derived identifiers stay what they are, so the log never notices. One that was broken off is
+        finished by the next call. Others create and read meanwhile.
+        """
+        ...
+
+    def counts(self, workspace_id: str) -> dict[str, int]:
+        """How many secrets there are by kind, `destroyed` among them, and `generation`: that of the workspace's key."""
+        ...
+
     def close(self) -> None:
         """Give up threads and files. No call may follow."""
         ...
@@ -116,3 +133,21 @@ class WorkspaceKeyProvider(Protocol):
     def unwrap(self, workspace_id: str, key_id: str, wrapped: bytes) -> bytes:
         """Raises `Misconfigured` where this provider does not hold that key, `KeyringUnavailable` where it cannot answer now."""
         ...
+
+
+def hashed_name(identity_key: bytes, outside_id: str) -> bytes:
+    """By what a keyring finds an outside name: 32 bytes. It does not depend on the role, so that erasing a subject forgets the person in
+    both. Raises `Invalid`."""
+    try:
+        name = outside_id.encode()
+    except UnicodeEncodeError:
+        raise Invalid("outside id: not valid Unicode") from None
+    message = b"".join(len(part).to_bytes(4, "big") + part for part in (b"pseudonym", name))
+    return hmac.digest(identity_key, message, "sha256")
+
+
+def refuse_destroyed(refs: Iterable[SecretRef]) -> None:
+    """Raises `ContentUnavailable` for the first of those that are destroyed."""
+    for ref in refs:
+        code = CONTENT_ERASED if ref.kind in ("subject", "session") else CONTENT_EXPIRED
+        raise ContentUnavailable(f"secret {ref.name} is destroyed", code=code)

@@ -7,6 +7,7 @@
   anew, and derived identifiers stay what they are.
 - The keyed hash of an outside name does not depend on whether the name is a subject's or an actor's: erasing the subject
   forgets the person in both roles.
+- The key that wrapped a workspace's secrets before a rotation is overwritten, too, once nothing needs it.
 - Readers hold no open transaction (autocommit, all rows fetched), so that none of ours delays a destruction.
 
 Writes go through `group_commit.py`. A row names the `generation` of the workspace key that wraps it, so that rotation can
@@ -14,10 +15,9 @@ rewrap rows in place, some at a time, and the log never notices.
 """
 
 import contextlib
-import hmac
 import os
 import sqlite3
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -27,12 +27,20 @@ from msgspec import Struct
 
 from streams.custody.cache import BoundedCache
 from streams.custody.group_commit import GroupCommit, connect, exclusive, transaction
-from streams.custody.keyring import DAY_KINDS, PSEUDONYM_PREFIXES, SECRET_BYTES, PseudonymKind, SecretRef, WorkspaceKeyProvider
+from streams.custody.keyring import (
+    DAY_KINDS,
+    PSEUDONYM_PREFIXES,
+    SECRET_BYTES,
+    PseudonymKind,
+    SecretRef,
+    WorkspaceKeyProvider,
+    hashed_name,
+    refuse_destroyed,
+)
 from streams.custody.local_keys import LocalKeyFile
-from streams.errors import ContentUnavailable, Invalid, KeyringUnavailable, Misconfigured
+from streams.errors import Invalid, KeyringUnavailable, Misconfigured
 from streams.files import sync_directory
 from streams.session.ids import is_id
-from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED
 
 LOCAL_KEY_NAME: Final = "workspace.key"
 _FORMAT: Final = 2
@@ -62,6 +70,11 @@ _NOTHING: Final = bytes(_WRAPPED_BYTES)
 _PSEUDONYM_OF: Final = (
     "SELECT pseudonym FROM pseudonyms WHERE bucket = ? AND forgotten = 0 AND outside_hash = ? AND workspace_id = ? AND kind = ?"
 )
+_OLDER: Final = (
+    "SELECT id, name, generation, wrapped FROM secrets WHERE name >= ? AND name < ? AND generation < ? AND destroyed = 0 AND id > ?"
+    " ORDER BY id LIMIT ?"
+)
+_ROWS_AT_ONCE: Final = 500
 _BUCKET_BYTES: Final = 2
 _NO_BUCKET: Final = bytes(_BUCKET_BYTES)
 _NO_HASH: Final = bytes(32)
@@ -75,6 +88,10 @@ _KEY_CACHE_S: Final = 300.0
 def open_local_keyring(directory: Path) -> "SqliteKeyring":
     """The default of every role: database and key file in one directory (`data_dir/keyring`)."""
     return SqliteKeyring(directory / "keyring.sqlite", LocalKeyFile(directory / LOCAL_KEY_NAME))
+
+
+class _Rotated(KeyringUnavailable):
+    """The workspace's key is another one than a moment ago."""
 
 
 class _Row(Struct, frozen=True):
@@ -111,12 +128,7 @@ class SqliteKeyring:
         key = self.identity_key(workspace_id) if create else self._identity_key(workspace_id)
         if key is None:
             return None
-        try:
-            name = outside_id.encode()
-        except UnicodeEncodeError:
-            raise Invalid("outside id: not valid Unicode") from None
-        message = b"".join(len(part).to_bytes(4, "big") + part for part in (b"pseudonym", name))
-        outside_hash = hmac.digest(key, message, "sha256")
+        outside_hash = hashed_name(key, outside_id)
         mapping = (outside_hash[:_BUCKET_BYTES], outside_hash, workspace_id, kind)
         with self._reader() as reader:
             found = reader.execute(_PSEUDONYM_OF, mapping).fetchall()
@@ -136,6 +148,13 @@ class SqliteKeyring:
 
     def secrets(self, refs: Collection[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
         named = {ref.name: ref for ref in refs}
+        try:
+            return self._secrets(named, create)
+        except _Rotated:
+            # Between the row and its key a rotation came to its end: the row is another one now.
+            return self._secrets(named, create)
+
+    def _secrets(self, named: dict[str, SecretRef], create: bool) -> dict[SecretRef, bytes]:
         rows = self._rows(named)
         if create:
             _refuse_destroyed(named, rows)
@@ -180,6 +199,87 @@ class SqliteKeyring:
         if tombstones:
             self._writer.commit_and_truncate(work)
 
+    def workspaces(self) -> list[str]:
+        with self._reader() as reader:
+            rows = reader.execute("SELECT DISTINCT workspace_id FROM workspace_keys ORDER BY workspace_id").fetchall()
+        return [workspace_id for (workspace_id,) in rows]
+
+    def rotate(self, workspace_id: str) -> int:
+        newest = self._begun_rotation(workspace_id)
+        rewrapped, last_id = 0, 0
+        while True:
+            with self._reader() as reader:
+                rows = reader.execute(_OLDER, (*_range_of(workspace_id), newest, last_id, _ROWS_AT_ONCE)).fetchall()
+            if not rows:
+                if last_id == 0:
+                    break
+                last_id = 0  # who began before has created more meanwhile
+                continue
+            last_id = rows[-1][0]
+            rewrapped += self._rewrap(workspace_id, newest, rows)
+        self._end_rotation(workspace_id, newest)
+        return rewrapped
+
+    def counts(self, workspace_id: str) -> dict[str, int]:
+        with self._reader() as reader:
+            rows = reader.execute("SELECT name, destroyed FROM secrets WHERE name >= ? AND name < ?", _range_of(workspace_id)).fetchall()
+            ((newest,),) = reader.execute("SELECT max(generation) FROM workspace_keys WHERE workspace_id = ?", (workspace_id,)).fetchall()
+        counts = Counter("destroyed" if destroyed else name.split("/")[1] for name, destroyed in rows)
+        return {**dict(sorted(counts.items())), "generation": newest or 0}
+
+    def _begun_rotation(self, workspace_id: str) -> int:
+        """The generation that everything is to be wrapped by: of a rotation that was broken off, or a new one."""
+        newest = self._newest_generation(workspace_id)
+        fresh = self._provider.wrap(workspace_id, os.urandom(SECRET_BYTES))
+
+        def work(connection: sqlite3.Connection) -> int:
+            generations = connection.execute(
+                "SELECT generation FROM workspace_keys WHERE workspace_id = ? ORDER BY generation", (workspace_id,)
+            ).fetchall()
+            if len(generations) > 1:
+                return int(generations[-1][0])
+            connection.execute(
+                "INSERT INTO workspace_keys (workspace_id, generation, provider_key_id, wrapped) VALUES (?, ?, ?, ?)",
+                (workspace_id, int(generations[-1][0]) + 1, self._provider.key_id, fresh),
+            )
+            return int(generations[-1][0]) + 1
+
+        found = self._writer.commit(work)
+        if found != newest:
+            self._newest.forget((workspace_id,))
+        return found
+
+    def _rewrap(self, workspace_id: str, newest: int, rows: list[tuple[int, str, int, bytes]]) -> int:
+        key = self._workspace_key(workspace_id, newest)
+        changes = [
+            (aes_key_wrap(key, self._unwrapped(workspace_id, name, _Row(generation, False, wrapped))), newest, row_id, generation)
+            for row_id, name, generation, wrapped in rows
+        ]
+
+        def work(connection: sqlite3.Connection) -> int:
+            # What was destroyed meanwhile stays so.
+            return connection.executemany(
+                "UPDATE secrets SET wrapped = ?, generation = ? WHERE id = ? AND generation = ? AND destroyed = 0", changes
+            ).rowcount
+
+        return self._writer.commit(work)
+
+    def _end_rotation(self, workspace_id: str, newest: int) -> None:
+        """The keys before go for good, in the step that sees that nothing needs them."""
+
+        def work(connection: sqlite3.Connection) -> bool:
+            if connection.execute(_OLDER, (*_range_of(workspace_id), newest, 0, 1)).fetchall():
+                return False
+            connection.execute(
+                "UPDATE workspace_keys SET wrapped = zeroblob(length(wrapped)) WHERE workspace_id = ? AND generation < ?",
+                (workspace_id, newest),
+            )
+            connection.execute("DELETE FROM workspace_keys WHERE workspace_id = ? AND generation < ?", (workspace_id, newest))
+            return True
+
+        if not self._writer.commit_and_truncate(work):
+            raise KeyringUnavailable(f"keyring {self._path}: secrets of {workspace_id} were created meanwhile; rotate again to finish")
+
     def close(self) -> None:
         self._writer.close()
         for cache in (self._newest, self._workspace_keys, self._identity_keys):
@@ -211,8 +311,7 @@ class SqliteKeyring:
             # The condition keeps a slow process from wrapping with a workspace key that was rotated away meanwhile.
             connection.executemany(
                 "INSERT INTO secrets (name, generation, destroyed, wrapped) SELECT ?, ?, 0, ?"
-                " WHERE EXISTS (SELECT 1 FROM workspace_keys WHERE workspace_id = ? AND generation = ?)"
-                " ON CONFLICT (name) DO NOTHING",
+                " WHERE (SELECT max(generation) FROM workspace_keys WHERE workspace_id = ?) = ? ON CONFLICT (name) DO NOTHING",
                 candidates,
             )
             connection.executemany(
@@ -224,7 +323,7 @@ class SqliteKeyring:
         rows = self._writer.commit(work)
         if len(rows) < len(names):
             self._newest.forget((workspace_id,))
-            raise KeyringUnavailable(f"keyring {self._path}: the key of {workspace_id} was replaced just now")
+            raise _Rotated(f"keyring {self._path}: the key of {workspace_id} was replaced just now")
         return rows
 
     def _rows(self, names: Iterable[str]) -> dict[str, _Row]:
@@ -249,7 +348,7 @@ class SqliteKeyring:
 
         keys = self._workspace_keys.get_many(((workspace_id, generation),), load)
         if not keys:
-            raise KeyringUnavailable(f"keyring {self._path}: key {generation} of {workspace_id} is not there")
+            raise _Rotated(f"keyring {self._path}: key {generation} of {workspace_id} is not there")
         return keys[workspace_id, generation]
 
     def _newest_generation(self, workspace_id: str) -> int:
@@ -301,6 +400,11 @@ class SqliteKeyring:
             return connect(self._path, timeout_s=self._timeout_s)
 
 
+def _range_of(workspace_id: str) -> tuple[str, str]:
+    """Between which the names of a workspace's secrets lie."""
+    return f"{workspace_id}/", f"{workspace_id}0"
+
+
 def _identity_name(workspace_id: str) -> str:
     return f"{workspace_id}/identity/-"
 
@@ -316,10 +420,7 @@ def _select(connection: sqlite3.Connection, names: list[str]) -> dict[str, _Row]
 
 
 def _refuse_destroyed(named: dict[str, SecretRef], rows: dict[str, _Row]) -> None:
-    for name, row in rows.items():
-        if row.destroyed:
-            code = CONTENT_ERASED if named[name].kind in ("subject", "session") else CONTENT_EXPIRED
-            raise ContentUnavailable(f"secret {name} is destroyed", code=code)
+    refuse_destroyed(named[name] for name, row in rows.items() if row.destroyed)
 
 
 def _prepare(path: Path, lock_path: Path, timeout_s: float) -> None:

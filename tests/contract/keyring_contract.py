@@ -225,3 +225,70 @@ class KeyringContract:
         with pytest.raises(ContentUnavailable):
             keyring.secrets([day("2031-02-03")], create=True)
         assert keyring.days_before("2032-01-01", 10) == []
+
+    def test_a_rotation_changes_no_secret_no_name_and_no_key_of_identities(self, open_keyring: OpenKeyring) -> None:
+        keyring = open_keyring()
+        refs = [subject(), session(), day(), snapshot()]
+        secrets, identity = keyring.secrets(refs, create=True), keyring.identity_key(WORKSPACE)
+        other = keyring.secrets([session(0, OTHER_WORKSPACE)], create=True)
+        name = keyring.pseudonym(WORKSPACE, "subject", "mia_li_3668", create=True)
+        keyring.destroy([snapshot(1)])
+        before = keyring.counts(WORKSPACE)
+        assert keyring.rotate(WORKSPACE) == len(refs) + 1
+        after = keyring.counts(WORKSPACE)
+        assert after == {**before, "generation": before["generation"] + 1}
+        for reader in (keyring, open_keyring()):
+            assert reader.secrets(refs, create=False) == secrets
+            assert reader.secrets([session(0, OTHER_WORKSPACE)], create=False) == other
+            assert reader.identity_key(WORKSPACE) == identity
+            assert reader.pseudonym(WORKSPACE, "subject", "mia_li_3668", create=False) == name
+            assert reader.destroyed([snapshot(1)]) == {snapshot(1)}
+        assert keyring.counts(OTHER_WORKSPACE)["generation"] == 1
+
+    def test_keyrings_that_have_read_before_go_on_through_rotations(self, open_keyring: OpenKeyring) -> None:
+        rotating, slow = open_keyring(), open_keyring()
+        first = slow.secrets([session(1)], create=True)
+        for number in range(2, 5):
+            rotating.rotate(WORKSPACE)
+            first |= slow.secrets([session(number)], create=True)
+        assert slow.secrets(list(first), create=False) == first
+        rotating.rotate(WORKSPACE)
+        rotating.rotate(WORKSPACE)
+        assert open_keyring().secrets(list(first), create=False) == first
+
+    def test_secrets_that_are_created_during_rotations_are_the_same_for_everybody_afterwards(self, open_keyring: OpenKeyring) -> None:
+        rotating, creating = open_keyring(), open_keyring()
+        creating.secrets([session(0)], create=True)
+        made: dict[SecretRef, bytes] = {}
+
+        def create() -> None:
+            for number in range(1, 40):
+                made.update(creating.secrets([session(number)], create=True))
+
+        def rotate() -> None:
+            for _ in range(3):
+                rotating.rotate(WORKSPACE)
+
+        at_once([create, rotate])
+        rotating.rotate(WORKSPACE)
+        assert open_keyring().secrets(list(made), create=False) == made
+
+    def test_what_is_destroyed_during_a_rotation_stays_destroyed(self, open_keyring: OpenKeyring) -> None:
+        rotating, destroying = open_keyring(), open_keyring()
+        refs = [session(number) for number in range(30)]
+        rotating.secrets(refs, create=True)
+
+        def destroy() -> None:
+            for ref in refs[::2]:
+                destroying.destroy([ref])
+
+        at_once([partial(rotating.rotate, WORKSPACE), destroy])
+        rotating.rotate(WORKSPACE)
+        reader = open_keyring()
+        assert reader.destroyed(refs) == set(refs[::2])
+        assert reader.secrets(refs, create=False).keys() == set(refs[1::2])
+
+    def test_workspaces_that_have_a_key_are_listed(self, keyring: Keyring) -> None:
+        assert keyring.workspaces() == []
+        keyring.secrets([session(), session(0, OTHER_WORKSPACE)], create=True)
+        assert keyring.workspaces() == [WORKSPACE, OTHER_WORKSPACE]

@@ -216,6 +216,10 @@ def test_the_demo_shows_everything_and_leaves_nothing_behind(tmp_path: Path) -> 
         "nobody takes the place of an attempt that was ready without evidence",
         "messages, each once and in order",
         "actions, each once",
+        "[content erased]",
+        " content unavailable: 14 erased;",
+        "is complete since",
+        "receipts: accepted, enforced, complete; signed by",
     ):
         assert part in printed
     assert "refused:" not in printed, "what is expected does not look like a failure"

@@ -26,7 +26,7 @@ from connectors.gateway.app import DOCUMENT
 from connectors.gateway.snapshots import OCTETS
 from streams.session.ids import is_id
 from tests.conftest import Broker
-from tests.support.gateway import check_documented, post
+from tests.support.gateway import check_documented, key, post
 from tests.support.roles import Roles, installation
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
@@ -69,13 +69,19 @@ class Target:
             body = {"subject_id": "openapi", "kind": "cursor", "state": 1, "ttl_seconds": 3600}
             saved = self._client.post("/v1/checkpoints", json=body).json()["data"]
             return {"checkpoint_id": saved["checkpoint_id"], "agent_id": saved["agent_id"]}
-        wanted, session = self._wanted, post(self._client, "/v1/sessions", status=201)
+        wanted, session = self._wanted, post(self._client, "/v1/sessions", {"subject": "openapi"}, status=201)
         names = {"session_id": session["session_id"], POSITION: session["position"]}
 
         def make(path: str, body: Any = None, status: int = 201, **headers: str) -> Any:
             at = f"/v1/sessions/{session['session_id']}{path}"
             return post(self._client, at, body, status=status, session_streams_position=session["position"], **headers)
 
+        if "subject" in wanted:
+            # A session without content has made no secret, so nothing but the outside id leads to its subject.
+            names["subject"] = "openapi"
+        if "erasure_id" in wanted:
+            erased = self._client.delete(f"/v1/sessions/{session['session_id']}", headers=key())
+            names["erasure_id"] = erased.json()["erasure_id"]
         if "turn_id" in wanted:
             names["turn_id"] = make("/turns")["turn_id"]
         if "wait_id" in wanted:
@@ -132,6 +138,8 @@ class Site:
         for name, value in list(case.path_parameters.items()):
             kind = PATH_PARAMETERS.get(name)
             proper = str(value).isdecimal() and int(value) > 0 if kind is None else is_id(str(value), kind[0])
+            if name == "subject":
+                proper = not is_meant_to_be_bad(case) and next(self._count) % 2 == 0
             if proper and name in names:
                 case.path_parameters[name] = names[name]
         if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int) and 0 <= case.body["wait_ms"] <= LONGEST_WAIT_MS:
@@ -177,7 +185,7 @@ def as_text(_: SerializationContext, value: object) -> bytes:
 
 @pytest.fixture(scope="module")
 def site(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with installation(broker.bootstrap, tmp_path_factory.mktemp("openapi"), graph=True, agents=True) as roles:
+    with installation(broker.bootstrap, tmp_path_factory.mktemp("openapi"), graph=True, agents=True, custodian=True) as roles:
         made = Site(roles)
         assert made.http.get(f"{roles.url}/openapi.json", timeout=20).content == DOCUMENT
         yield made

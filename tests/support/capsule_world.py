@@ -74,7 +74,11 @@ def at(after_us: int) -> str:
 
 
 def idle_session(client: httpx.Client, **session: Any) -> Idle:
-    session_id = new_session(client, **session)
+    return worked(client, new_session(client, **session))
+
+
+def worked(client: httpx.Client, session_id: str) -> Idle:
+    """A session in which a Run came and went."""
     thread = post(client, f"/v1/sessions/{session_id}/threads", {"kind": "main"}, status=201)
     worker = worker_of(client, session_id, harness="h", harness_revision="h1", environment_revision="e1")
     worker.say("one")

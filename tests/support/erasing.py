@@ -5,6 +5,7 @@ small, so that its data folder can be copied.
 """
 
 import sqlite3
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -45,7 +46,7 @@ def quick_settings(bootstrap: str, data_dir: Path, **changes: Any) -> Settings:
         "compacted_segment_s": 1.0,
         "compaction_lag_s": 1.0,
         "compaction_margin_s": 2.0,
-        "tombstone_horizon_s": 1.0,
+        "tombstone_horizon_s": 4.0,
         "file_delete_delay_s": 0.5,
     }
     settings = Settings(bootstrap=bootstrap, data_dir=data_dir, **{**given, **changes})
@@ -97,8 +98,28 @@ class Erasing:
         try:
             eventually(all_there, within_s=within_s)
         except AssertionError:
-            raise AssertionError(f"not {status}: {[told[each] for each in left][:3]}\n{self.logs()}") from None
+            waited = [(told[each]["status"], told[each]["awaited"]) for each in left]
+            raise AssertionError(f"not {status} within {within_s:g} s: {waited[:3]} of {len(left)}\n{self.logs()}") from None
         return list(told.values())
+
+    @contextmanager
+    def supervised(self) -> Iterator[None]:
+        """A role that ends while the block runs is started again, as `up` does."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.5):
+                for role in self.fleet.roles:
+                    if not role.alive:
+                        role.again()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def exported(self, session_id: str) -> bytes:
         return b"".join(self.client.export(session_id))

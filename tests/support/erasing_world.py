@@ -243,7 +243,9 @@ class ErasingWorld(World):
 
     @staticmethod
     def _named(events: Sequence[Event]) -> set[str]:
-        own = [each.attributes for each in events if isinstance(each.attributes, CheckpointAttributes) and each.type == "checkpoint.created"]
+        own = [
+            each.attributes for each in events if isinstance(each.attributes, CheckpointAttributes) and each.type == "checkpoint.created"
+        ]
         return {each.snapshot_id for each in own if each.snapshot_id is not None and each.fork_id is None}
 
     def _events_in(self, partition: int) -> list[Event]:

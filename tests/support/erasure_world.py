@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,13 +25,14 @@ from connectors.sources.ingest import run_ingest
 from connectors.sources.rest import RestTransport
 from session_streams import Client, Retries
 from session_streams.export import Verdict, verify
+from streams.log.topics import Topics
 from streams.session.ids import is_id
 from streams.settings import Settings
 from streams.store.store import Store
 from streams.store.table import StoreIdentity
 from tests.support.customers import Customer, needles_of, written
 from tests.support.erasing import Erasing, secrets_of, standing_still
-from tests.support.reading_logs import consumed, dumped, stored
+from tests.support.reading_logs import consumed, dumped, records, stored
 from tests.support.recovery_rows import worker_at
 from tests.support.roles import WORKSPACE
 from tests.support.searching import Needles, Search, search_twice
@@ -63,6 +64,18 @@ class World:
     exports: dict[str, bytes]
     checkpoints: list[tuple[str, str]]
     """Of `gone`: session and checkpoint."""
+    states: dict[str, bytes]
+    """Of their agents, as they lie sealed in the compacted topic: a stretch of each."""
+
+    def compacted(self) -> Search:
+        """The files of the topic of agents' checkpoints, for `states`."""
+        topic = Topics(self.erasing.settings.topic_prefix).agent_checkpoints
+        return search_twice(self.kafka.data_dir.rglob(f"{topic}-*"), Needles(self.states))
+
+    def blobs(self) -> list[Path]:
+        """What lies in the blob store of the sessions of `gone`."""
+        folder = self.erasing.settings.data_dir / "blobs" / WORKSPACE
+        return [path for session in self.sessions_gone for path in (folder / session).rglob("*") if path.is_file()]
 
     @cached_property
     def texts(self) -> dict[str, bytes]:
@@ -132,7 +145,9 @@ def made_world(
     leave_canaries(erasing, kafka)
     exports = {session: erasing.exported(session) for found in [*sessions.values(), others] for session in found}
     kept = {name: subjects[name] for name in names[erase:]}
-    return World(erasing, kafka, customers, gone, kept, sessions, others, secrets, exports, checkpoints)
+    return World(
+        erasing, kafka, customers, gone, kept, sessions, others, secrets, exports, checkpoints, _states(erasing, kafka, gone.values())
+    )
 
 
 def keep_for(client: Client, customer: Customer, *, thoroughly: bool) -> list[tuple[str, str]]:
@@ -251,6 +266,16 @@ def _transcripts(work: Path) -> list[Path]:
 def _known(subject: str | None) -> str:
     assert subject is not None
     return subject
+
+
+def _states(erasing: Erasing, kafka: LocalKafka, subjects: Collection[str]) -> dict[str, bytes]:
+    topic = Topics(erasing.settings.topic_prefix).agent_checkpoints
+    found = {}
+    for place, key, value, _ in records(kafka.bootstrap):
+        if place.startswith(topic) and value and any(subject.encode() in key for subject in subjects):
+            # A record ends with what is sealed.
+            found[f"state at {place}"] = value[-80:-40]
+    return found
 
 
 def _snapshots(erasing: Erasing, sessions: Iterable[str]) -> list[str]:

@@ -3,6 +3,7 @@
 A file tells what lies on a disk; these tell what a program is given, whatever way it was packed on the way there.
 """
 
+import contextlib
 import re
 import subprocess
 import tempfile
@@ -28,25 +29,33 @@ _TRIES: Final = 5
 def dumped(data_dir: Path, needles: Needles) -> Search:
     """All segments below a broker's data folder, as `kafka-dump-log --print-data-log` prints them.
 
-    A segment that is cleaned away meanwhile ends the tool, so it is asked again. Raises AssertionError with what it said.
+    The tool ends at a segment that was cleaned away meanwhile, so it is given links to them, which hold them for so long.
     """
-    for left in reversed(range(_TRIES)):
-        found, said = Search(), b""
-        segments = [path for path in sorted(data_dir.rglob("*.log")) if _SEGMENT.fullmatch(path.name) and path.stat().st_size]
-        for paths in _in_arguments(segments):
+    found = Search()
+    with tempfile.TemporaryDirectory(dir=data_dir.parent) as folder:
+        for paths in _in_arguments(_linked(data_dir, Path(folder))):
             tool = ["org.apache.kafka.tools.DumpLogSegments", "--print-data-log", "--max-message-size", str(16 << 20)]
             java = [str(jars.java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars.jars()}/*"]
             command = [*java, *tool, "--files", ",".join(paths)]
             with tempfile.TemporaryFile() as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process:
                 assert process.stdout is not None
                 found.add(needles.in_stream(process.stdout, "kafka-dump-log"))
-                if process.wait() != 0:
-                    errors.seek(0)
-                    said = errors.read()[:2000]
-        if not said:
-            return found
-        assert left, said.decode(errors="replace")
-    raise AssertionError
+                status = process.wait()
+                errors.seek(0)
+                assert status == 0, errors.read()[:2000].decode(errors="replace")
+    return found
+
+
+def _linked(data_dir: Path, folder: Path) -> list[Path]:
+    links = []
+    for number, path in enumerate(data_dir.rglob("*.log")):
+        link = folder / str(number) / path.name
+        if _SEGMENT.fullmatch(path.name):
+            link.parent.mkdir()
+            with contextlib.suppress(FileNotFoundError):
+                link.hardlink_to(path)
+                links.append(link)
+    return [link for link in links if link.stat().st_size]
 
 
 def consumed(bootstrap: str, needles: Needles) -> Search:

@@ -56,7 +56,14 @@ def before(world: World) -> Search:
 
 
 @pytest.fixture(scope="module")
-def backup(world: World, before: Search, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sealed(world: World) -> Search:
+    """The sealed states of agents, while nobody is erased."""
+    assert world.blobs()
+    return world.compacted()
+
+
+@pytest.fixture(scope="module")
+def backup(world: World, before: Search, sealed: Search, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kafka's whole data folder and all that the installation holds, from before any erasure."""
     return backed_up(world, tmp_path_factory.mktemp("backup"))
 
@@ -96,6 +103,13 @@ def test_exports_from_before_tell_of_each_customer(world: World) -> None:
 def test_what_is_complete_cannot_be_found_in_any_file_segment_record_or_row(world: World, erasure: Erasure) -> None:
     found = world.everywhere(world.needles)
     assert found.labels == set(CANARIES), found.told()
+
+
+def test_what_is_complete_does_not_lie_sealed_in_blobs_and_compacted_topics_either(world: World, sealed: Search, erasure: Erasure) -> None:
+    assert sealed.labels == set(world.states)
+    found = world.compacted()
+    assert found.findings == [], found.told()
+    assert world.blobs() == []
 
 
 def test_each_erasure_is_accepted_enforced_and_complete_in_this_order_and_has_a_receipt_of_each(world: World, erasure: Erasure) -> None:

@@ -25,7 +25,7 @@ from tests.support.searching import Needles, search_twice
 
 pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(600)]
 NAME = "marguerite_abernathy_6100"
-HORIZON_S = 2.0
+HORIZON_S = 4.0
 
 
 class Installed(NamedTuple):

@@ -46,7 +46,7 @@ def test_what_was_signed_before_a_rotation_counts_and_what_a_revoked_key_signed_
     revoked = signers.revoke(first.public.key_id)
     assert (revoked.retired_at, revoked.revoked_at) != (None, None)
     assert signers.revoke(first.public.key_id) == revoked
-    with pytest.raises(NotVerified, match="key.unknown"):
+    with pytest.raises(NotVerified, match=r"key\.unknown"):
         opened(envelope, KIND, signers.trust().counting("receipts"))
     assert len(list((tmp_path / "keys").glob("*.pem"))) == 1
 

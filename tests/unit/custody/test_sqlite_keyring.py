@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -234,8 +235,6 @@ def test_a_workspace_key_replaced_meanwhile_wraps_nothing_new(keyring: SqliteKey
             "UPDATE workspace_keys SET generation = 2, wrapped = ?, provider_key_id = ?",
             (provider.wrap(WORKSPACE, os.urandom(32)), provider.key_id),
         )
-    with pytest.raises(KeyringUnavailable, match="replaced"):
-        keyring.secrets([session(2)], create=True)
     assert keyring.secrets([session(2)], create=True)
     with contextlib.closing(sqlite3.connect(directory / "keyring.sqlite")) as connection:
         assert connection.execute("SELECT generation FROM secrets WHERE name = ?", (session(2).name,)).fetchone() == (2,)
@@ -261,3 +260,51 @@ def test_a_keyring_of_the_format_before_learns_which_days_it_has(keyring: Sqlite
     opened = open_local_keyring(directory)
     assert opened.days_before("2032-01-01", 10) == [day("2031-02-03")]
     opened.close()
+
+
+def test_a_rotation_that_was_broken_off_is_finished_by_the_next(
+    keyring: SqliteKeyring, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = [session(number) for number in range(10)]
+    made = keyring.secrets(refs, create=True)
+    monkeypatch.setattr("streams.custody.sqlite_keyring._ROWS_AT_ONCE", 4)
+    rewrap, calls = keyring._rewrap, list[int]()
+
+    def dies_after_one(*arguments: Any) -> int:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyringUnavailable("killed here")
+        return rewrap(*arguments)
+
+    monkeypatch.setattr(keyring, "_rewrap", dies_after_one)
+    with pytest.raises(KeyringUnavailable):
+        keyring.rotate(WORKSPACE)
+    other = open_local_keyring(directory)
+    assert other.secrets(refs, create=False) == made
+    assert other.rotate(WORKSPACE) == 6
+    assert other.counts(WORKSPACE) == {"generation": 2, "session": 10}
+    assert open_local_keyring(directory).secrets(refs, create=False) == made
+    other.close()
+
+
+def test_a_key_that_a_rotation_has_replaced_stands_in_no_file(keyring: SqliteKeyring, directory: Path) -> None:
+    keyring.secrets([session(1)], create=True)
+    with contextlib.closing(connect(directory / "keyring.sqlite", timeout_s=1)) as connection:
+        ((wrapped,),) = connection.execute("SELECT wrapped FROM workspace_keys").fetchall()
+    before = keyring._workspace_key(WORKSPACE, 1)
+    keyring.rotate(WORKSPACE)
+    assert found_in(directory, [wrapped, before]) == set()
+
+
+def test_a_key_file_is_changed_with_the_old_one_beside_it(keyring: SqliteKeyring, directory: Path) -> None:
+    made = keyring.secrets([session(1)], create=True)
+    keyring.close()
+    (directory / "workspace.key").rename(directory / "workspace.key.old")
+    changed = open_local_keyring(directory)
+    assert changed.secrets([session(1)], create=False) == made
+    changed.rotate(WORKSPACE)
+    changed.close()
+    (directory / "workspace.key.old").unlink()
+    alone = open_local_keyring(directory)
+    assert alone.secrets([session(1)], create=False) == made
+    alone.close()

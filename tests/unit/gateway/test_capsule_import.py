@@ -3,7 +3,10 @@
 import base64
 import copy
 import json
-from collections.abc import Callable
+import socket
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,7 +14,7 @@ import pytest
 
 from streams.custody.keyring import SecretRef
 from streams.errors import KeyringUnavailable
-from tests.support.capsule_world import VERSION, Idle, at, compatible, idle_session, qualified, resigned, target, with_content
+from tests.support.capsule_world import VERSION, Idle, at, compatible, idle_session, qualified, resigned, target, with_content, worked
 from tests.support.capsules import CATALOGUE, HOUR, STRANGER, Document, digest, signature
 from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World, key, post
 
@@ -128,6 +131,31 @@ class TestImporting:
         told = idle.imports(idle.import_of(made["transfer"])).json()
         post(client, f"{idle.path}/{made['capsule_id']}/revoke")
         assert code_of(client.get(f"{idle.path}/imports/{told['import_id']}")) == (409, "content.expired")
+
+    def test_an_erased_session_ends_its_imports_and_takes_no_more(self, shared: World, client: httpx.Client) -> None:
+        idle = idle_session(client, subject="leaving")
+        made = idle.created()
+        told = idle.imports(idle.import_of(made["transfer"])).json()
+        erasure = client.delete(f"/v1/sessions/{idle.session_id}", headers=key()).json()
+        shared.custodian.goes_on(erasure["erasure_id"])
+        assert code_of(client.get(f"{idle.path}/imports/{told['import_id']}"))[1] == "content.erased"
+        before = len(events_of(idle))
+        assert idle.outcome(idle.import_of(made["transfer"])) == "source_projection_unavailable"
+        assert len(events_of(idle)) == before
+
+    def test_a_fork_has_capsules_of_its_own_while_its_ancestors_can_be_read(self, shared: World, client: httpx.Client) -> None:
+        source = idle_session(client)
+        last = events_of(source)[-1]
+        fork = post(client, f"/v1/sessions/{source.session_id}/forks", {"at_event": last["event_id"]}, status=201)["session_id"]
+        idle = worked(client, fork)
+        made = idle.created()
+        assert idle.outcome(idle.import_of(made["transfer"])) == "imported"
+        assert source.outcome(source.import_of(made["transfer"], session_thread_id=idle.thread_id)) == "capsule_invalid"
+        shared.keyring.destroy([SecretRef("session", WORKSPACE, source.session_id)])
+        shared.sealer.forget_all()
+        assert idle.outcome(idle.import_of(made["transfer"])) == "source_projection_unavailable"
+        refused = client.post(idle.path, json=idle.asks(), headers=key())
+        assert code_of(refused) == (409, "runtime.session_history_unavailable")
 
 
 Change = Callable[[Idle, Idle, Document], Document]
@@ -328,3 +356,51 @@ class TestForm:
         made = idle.created()
         post(client, f"/v1/sessions/{idle.session_id}/close")
         assert code_of(idle.imports(idle.import_of(made["transfer"]))) == (409, "runtime.session_closed")
+
+
+class TestSize:
+    @staticmethod
+    def body(idle: Idle, transfer: Document, size: int, chunk: int = 64 * 1024) -> Iterator[bytes]:
+        """A request whose content is `size` zeros, piece by piece."""
+        text = json.dumps(idle.import_of({**transfer, "content_base64": "<>"})).encode()
+        before, after = text.split(b"<>")
+        yield before
+        groups = size // 3
+        while groups > 0:
+            yield b"AAAA" * min(groups, chunk // 4)
+            groups -= chunk // 4
+        yield after
+
+    def test_content_is_never_held_as_a_whole(self, idle: Idle, transfer: Document) -> None:
+        headers = {**key(), **VERSION, "content-type": "application/json"}
+        tracemalloc.start()
+        try:
+            response = idle.client.post(f"{idle.path}/import", content=self.body(idle, transfer, 48 * 2**20), headers=headers)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert response.json() == {"outcome": "refused", "reason": "capsule_invalid"}
+        assert peak < 12 * 2**20
+
+    def test_what_is_above_the_limit_is_refused_as_too_large(self, shared: World, idle: Idle, transfer: Document) -> None:
+        small = replace(shared.gateway.limits, capsule_bytes_max=3 * 2**20)
+        shared.gateway.limits, before = small, shared.gateway.limits
+        headers = {**key(), **VERSION, "content-type": "application/json"}
+        try:
+            response = idle.client.post(f"{idle.path}/import", content=self.body(idle, transfer, 3 * 2**20 + 3), headers=headers)
+            assert code_of(response) == (413, "request.too_large")
+            response = idle.client.post(f"{idle.path}/import", content=self.body(idle, transfer, 3 * 2**20), headers={**headers, **key()})
+            assert response.json()["reason"] == "capsule_invalid"
+        finally:
+            shared.gateway.limits = before
+
+    @pytest.mark.parametrize("claimed", [10 * 2**30, 2**62])
+    def test_a_length_that_nobody_takes_is_refused_by_its_header(self, idle: Idle, claimed: int) -> None:
+        with socket.create_connection((idle.client.base_url.host, idle.client.base_url.port or 80), timeout=10) as connection:
+            lines = [
+                f"POST {idle.path}/import HTTP/1.1", "host: here", f"authorization: {idle.client.headers['authorization']}",
+                "content-type: application/json", "checkfu-version: 2026-08-29", f"idempotency-key: long-{claimed}",
+                f"content-length: {claimed}", "", "{",
+            ]  # fmt: skip
+            connection.sendall("\r\n".join(lines).encode())
+            assert b" 413 " in connection.recv(4096).split(b"\r\n")[0]

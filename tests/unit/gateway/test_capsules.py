@@ -85,6 +85,11 @@ class TestMaking:
         other = asked(idle, idle.asks(compatible_importers=[]), idempotency_key=f"make-{idle.session_id}")
         assert code_of(other) == (409, "request.idempotency_mismatch")
 
+    def test_a_workers_history_has_no_capsules_in_it(self, idle: Idle) -> None:
+        idle.created()
+        lines = worker_of(idle.client, idle.session_id).conversation().text.splitlines()
+        assert [json.loads(line).get("type") for line in lines if json.loads(line)["kind"] == "event"] == ["message.appended"]
+
 
 class TestRefusing:
     def test_live_authority(self, idle: Idle) -> None:

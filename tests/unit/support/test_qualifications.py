@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +14,17 @@ from connectors.cli.main import app
 from connectors.edge.capsule_keys import SignerKeys
 from connectors.edge.capsule_statements import SigningUnavailable
 from connectors.edge.capsules import CapsuleDesk
-from connectors.support.journeys import record
-from connectors.support.qualifications import WITHDRAWN, WithdrawnReceipts, qualify, withdraw
-from connectors.support.statement import Evidence, ExactTuple
-from connectors.support.support import Support
-from connectors.support.trust import change_trust
+from connectors.support.qualifications import WITHDRAWN, WithdrawnReceipts, withdraw
 from streams.capsules.digests import receipt_digest, target_digest
 from streams.capsules.model import Target, microseconds
 from streams.clock import now_us
 from streams.custody.signers import Signers
-from streams.custody.signing import SigningKey
 from streams.errors import Invalid
 from streams.settings import Settings
 from tests.support.capsule_world import Idle, compatible, idle_session
-from tests.support.capsule_world import target as made_up
 from tests.support.capsules import Document
 from tests.support.gateway import World, world
+from tests.support.qualifying import asked, builtins, proven, qualified
 
 DAY_US = 86_400_000_000
 
@@ -41,32 +36,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         desk = CapsuleDesk(made.keyring, SignerKeys(made.settings.signers_path), WithdrawnReceipts(made.settings.support_path).__contains__)
         made.gateway.capsules = desk
         yield made
-
-
-def proven(settings: Settings, driver: str = "driver/1", *, outcome: Any = "passed", ago: timedelta = timedelta()) -> None:
-    """As if the journey had run."""
-    folder, key = settings.support_path, SigningKey.generate()
-    change_trust(folder / "trusted.json", public=key.public.keyval.public)
-    exact = ExactTuple(
-        release=Support(settings).release, driver=driver, sandbox_provider_revision="s", policy="standard", execution_target="local"
-    )  # fmt: skip
-    record(
-        folder / "statements.jsonl", key, "capsule_import", exact, outcome, Evidence(test="journey"), clock=lambda: datetime.now(UTC) - ago
-    )  # fmt: skip
-
-
-def asked(**changes: Any) -> Document:
-    target = made_up(**changes)
-    del target["qualification_receipt"]
-    return target
-
-
-def qualified(settings: Settings, days: float = 7, **changes: Any) -> Target:
-    return qualify(Support(settings), Signers(settings.signers_path), asked(**changes), now=now_us(), days=days)
-
-
-def builtins(target: Target) -> Document:
-    return dict(msgspec.to_builtins(target))
 
 
 class TestIssuing:

@@ -42,6 +42,7 @@ from streams.capsules.digests import digest_of, digest_of_bytes
 from streams.custody.days import content_expiry_day, day_end_us
 from streams.errors import Invalid, NotFound, Retriable, StreamsError
 from streams.projections.checkpoints import CheckpointRow
+from streams.projections.sessions import SessionRow
 from streams.session import refusals
 from streams.session.events import CapsuleAttributes, Event
 from streams.session.lifecycles import CLOSED
@@ -219,16 +220,19 @@ def _created(gateway: Gateway, facts: SessionFacts, outcome: Outcome, capsule_id
 
 
 async def revoke(gateway: Gateway, call: Call, body: b.RevokeCapsule) -> Answer:
-    """The fact first, then the secret: who asks again destroys it where the first time did not come so far."""
+    """The fact first, then the secret: who asks again destroys it where the first time did not come so far. A closed session is told
+    nothing more, and nothing of it can be imported; its capsules' secrets go all the same."""
     session_id, capsule_id = call.path["session_id"], call.path["capsule_id"]
     facts = await gateway.facts_of(call, session_id)
-    await row_at_end(gateway, call, session_id)
+    row = await row_at_end(gateway, call, session_id)
     if await capsule_of(gateway, call, session_id, capsule_id) is None:
         raise NotFound(f"session {session_id} has no capsule {capsule_id}")
     incoming = asked(call.principal, "revoked", capsule_id)
     known = await event_named(gateway, call, session_id, await event_id_of(gateway, facts, incoming), "capsule.revoked")
     if known is not None:
         outcome = outcome_of(known)
+    elif row.status == CLOSED:
+        outcome = _standing(row)
     else:
         attributes = CapsuleAttributes(capsule_id=capsule_id)
         event = NewEvent(type="capsule.revoked", attributes=attributes)
@@ -240,6 +244,14 @@ async def revoke(gateway: Gateway, call: Call, body: b.RevokeCapsule) -> Answer:
         capsule_id=capsule_id,
     )  # fmt: skip
     return told(200, answer, outcome)
+
+
+def _standing(row: SessionRow) -> Outcome:
+    """Where a session stands that nothing was appended to."""
+    return Outcome(
+        command_id="", correlation=0, session_id=row.session_id, status=ACCEPTED, first_sequence=0, last_sequence=row.sequence,
+        position_offset=row.last_command_offset, decided_at=row.last_accepted_at,
+    )  # fmt: skip
 
 
 ROUTES = (

@@ -14,6 +14,7 @@ import structlog
 from streams.blobs import open_blob_store
 from streams.clock import now_us
 from streams.custodian.rows import upload_key
+from streams.custody.keyring import SecretRef
 from streams.errors import Retriable, StreamsError
 from streams.keyrings import open_keyring
 from streams.log.partitioner import partition_of
@@ -79,7 +80,11 @@ class Sweeping:
         with closing(open_keyring(self._settings)) as keyring:
             grace_s = self._settings.orphan_grace_s
             snapshots = Snapshots(open_blob_store(self._settings), keyring, grace_s=grace_s)
-            whole = sweep(snapshots, self._uploads.is_referenced, grace_s=grace_s, now_us=now_us())
+
+            def day_is_gone(workspace_id: str, day: str) -> bool:
+                return not keyring.secrets([SecretRef("day", workspace_id, day)], create=False)
+
+            whole = sweep(snapshots, self._uploads.is_referenced, day_is_gone, grace_s=grace_s, now_us=now_us())
             task = asyncio.ensure_future(whole)
             while not self._closing.is_set():
                 if (await asyncio.wait({task}, timeout=_LOOK_S))[0]:

@@ -229,7 +229,7 @@ class Transfer(Shape, frozen=True, kw_only=True):
     capsule: Capsule
     projection_signature: Signature
     content_encoding: Constant
-    content_base64: str
+    content_base64: Annotated[str, Meta(description="Base64 of the sealed bytes, of one spelling: padded, no line breaks")]
     exported_at: Moment
 
     def __post_init__(self) -> None:

@@ -1,11 +1,13 @@
 """Throws away what nothing refers to: uploads that no checkpoint names, what is left of those that broke off, and texts whose
-day is over. (A text whose event never came about waits for its day, too: it is nobody's, and nobody can ask for it.)
+day is over and has no secret any more. (A text whose event never came about waits for its day, too: it is nobody's, and nobody can ask
+for it.)
 
 For each: its secret first, then its bytes, then what names the secret. So a sweep that stops anywhere is taken up by the next,
 and two at once do no harm. Nothing younger than the grace is touched: an upload under way is younger, and one that a
 checkpoint may still come to name is, too: it is named within half of the grace (`Snapshots.find`), or not at all.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import structlog
@@ -19,6 +21,8 @@ from streams.sealed_blobs.snapshots import Snapshots
 
 IsReferenced = Callable[[str, str], bool]
 """Asked with a session's id and an upload's: whether a checkpoint that still counts names it."""
+DayIsGone = Callable[[str, str], bool]
+"""Asked, in a thread, with a workspace and a day: whether nothing of that day can be opened any more. The clock alone never says so."""
 
 _log = structlog.get_logger(__name__)
 
@@ -32,7 +36,7 @@ class Swept(Struct):
     texts: int = 0
 
 
-async def sweep(snapshots: Snapshots, is_referenced: IsReferenced, *, grace_s: float, now_us: int) -> Swept:
+async def sweep(snapshots: Snapshots, is_referenced: IsReferenced, day_is_gone: DayIsGone, *, grace_s: float, now_us: int) -> Swept:
     """One pass over the whole store. Raises `BlobStoreUnavailable`, `KeyringUnavailable`: the next pass goes on."""
     swept = Swept()
     before = now_us - int(grace_s * 1_000_000)
@@ -43,7 +47,7 @@ async def sweep(snapshots: Snapshots, is_referenced: IsReferenced, *, grace_s: f
         if any(name.secret_id is None for name in old) and not is_referenced(folder.place.session_id, folder.upload_id):
             await snapshots.discard(folder.place, folder.upload_id)
             swept.uploads += 1
-    swept.texts = await _sweep_texts(snapshots.blobs, before)
+    swept.texts = await _sweep_texts(snapshots.blobs, day_is_gone, before)
     return swept
 
 
@@ -71,12 +75,17 @@ async def _sweep_attempts(snapshots: Snapshots, folder: UploadFolder, old: list[
     return thrown
 
 
-async def _sweep_texts(blobs: BlobStore, before: int) -> int:
-    """How many texts were thrown away whose day ended before a moment."""
-    thrown = 0
+async def _sweep_texts(blobs: BlobStore, day_is_gone: DayIsGone, before: int) -> int:
+    """How many texts were thrown away whose day ended before a moment, and whose secret is gone."""
+    thrown, known = 0, dict[tuple[str, str], bool]()
     async for blob in blobs.walk(""):
         day = text_day(blob.name)
-        if day is not None and day_end_us(day) < before:
+        if day is None or day_end_us(day) >= before:
+            continue
+        place = (blob.name.partition("/")[0], day)
+        if place not in known:
+            known[place] = await asyncio.to_thread(day_is_gone, *place)
+        if known[place]:
             await blobs.delete(blob.name)
             thrown += 1
     return thrown

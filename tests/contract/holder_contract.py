@@ -60,7 +60,9 @@ def of_a_subject(number: int) -> Order:
 
 
 class HolderContract(ABC):
-    """`holder()` is one that has just begun."""
+    """`holder()` is one that has just begun. `kinds`: of what it holds something."""
+
+    kinds: tuple[str, ...] = (SUBJECT, SESSION)
 
     @abstractmethod
     def holder(self) -> AbstractContextManager[Held]: ...
@@ -73,17 +75,17 @@ class HolderContract(ABC):
 
     def test_what_an_order_names_is_gone_when_it_is_confirmed_and_nothing_else_is(self) -> None:
         with self.holder() as held:
-            gone, session, kept = of_a_subject(1), Order(2, SESSION, WORKSPACE, new_id("sess")), new_id("subj")
-            for kind, identifier in ((SUBJECT, gone.id), (SESSION, session.id), (SUBJECT, kept)):
+            orders = [of_a_subject(1), Order(2, SESSION, WORKSPACE, new_id("sess"))]
+            left, kept = [order for order in orders if order.kind in self.kinds], new_id("subj")
+            for kind, identifier in (*((order.kind, order.id) for order in left), (SUBJECT, kept)):
                 held.takes(kind, identifier)
                 assert held.holds(kind, identifier)
-            held.orders(gone)
-            held.has_followed(1)
-            assert not held.holds(SUBJECT, gone.id)
-            assert held.holds(SESSION, session.id)
-            held.orders(session)
-            held.has_followed(2)
-            assert not held.holds(SESSION, session.id)
+            for order in orders:
+                held.orders(order)
+                held.has_followed(order.order)
+                left = [each for each in left if each is not order]
+                assert not held.holds(order.kind, order.id)
+                assert all(held.holds(each.kind, each.id) for each in left)
             assert held.holds(SUBJECT, kept)
 
     def test_many_orders_are_followed_to_the_last(self) -> None:

@@ -3,10 +3,9 @@
 import hashlib
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from msgspec import structs
 
 from streams.custodian.backlog import Backlog
 from streams.custodian.custodian import ROLE
@@ -14,9 +13,8 @@ from streams.custodian.following import ancestors_of
 from streams.custodian.removing import Done, Job
 from streams.custody.days import content_expiry_day
 from streams.holders.orders import Orders
-from streams.log.partitioner import partition_of
-from streams.log.record import decode_event
-from streams.log.retention import SESSION, SUBJECT, Order, Purged, RetentionRow, decode_retention
+from streams.log.record import decode_event, decode_outcomes
+from streams.log.retention import SESSION, Order, Purged, RetentionRow, decode_retention
 from streams.session.commands import Kind
 from streams.session.events import (
     SEALED,
@@ -90,8 +88,9 @@ class Told:
 class ErasingWorld(World):
     """`blobs` are what lies in the blob store; `held` stops those who remove; `unheard` keeps orders from the custodians."""
 
-    def __init__(self, folder: Path, partitions: int = 2) -> None:
+    def __init__(self, folder: Path, partitions: int = 2, **settings: Any) -> None:
         super().__init__(folder, partitions)
+        self.settings = replace(self.settings, **settings)
         self.blobs: set[Blob] = set()
         self.orders: list[Order] = []
         self.known: list[list[int]] = []
@@ -106,6 +105,14 @@ class ErasingWorld(World):
             "orders": Orders(), "backlog": Backlog(), "holders": Told(self), "remover": RemoverInMemory(self.blobs),
             "may_destroy": lambda now: self.believed,
         }  # fmt: skip
+
+    def claimed_in(self, session_id: str) -> Grant:
+        """A worker's, for ever."""
+        asked = self.claim(session_id, self.run(session_id), 600)
+        self.settle()
+        grant = self.outcome(asked).grant
+        assert grant is not None
+        return grant
 
     def step(self, role: str, instance: str = "0") -> bool:
         parts = self.processes[role, instance].parts
@@ -252,14 +259,9 @@ class ErasingWorld(World):
         return [decode_event(entry.value) for entry in self.cluster.committed((TOPICS.events, partition)) if entry.value]
 
     def _custodians_outcomes(self) -> list[Any]:
-        from streams.log.record import decode_outcomes
-
         found = []
         for partition in range(self.settings.partitions):
             for entry in self.cluster.committed((TOPICS.outcomes, partition)):
                 if entry.key is not None and entry.key.startswith(ROLE.encode()) and entry.value:
                     found.extend(decode_outcomes(entry.value)[1])
         return found
-
-
-__all__ = ["SESSION", "SUBJECT", "ErasingWorld", "partition_of", "structs"]

@@ -29,6 +29,11 @@ def not_found() -> Failure:
     return Failure(404, "NOT_FOUND", "Resource was not found.")
 
 
+def keeps_no_content() -> Failure:
+    """A state is content, and a workspace under zero data retention takes none in (design 04, "Policies")."""
+    return Failure(403, "FORBIDDEN", "This workspace keeps no content, so it keeps no state of agents.")
+
+
 def no_such_route() -> Failure:
     return Failure(404, "NOT_FOUND", "Unknown endpoint.")
 

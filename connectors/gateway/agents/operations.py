@@ -13,8 +13,9 @@ import msgspec
 from connectors.edge.agents import Caller, Checkpoint, Conflict, NewState, Written
 from connectors.edge.principal import Principal
 from connectors.gateway.agents import fields
-from connectors.gateway.agents.failures import Failure, invalid, not_found
+from connectors.gateway.agents.failures import Failure, invalid, keeps_no_content, not_found
 from connectors.gateway.service import Gateway
+from streams.session.words import ZDR
 
 VERSIONS_MAX: Final = 100
 """In one page of a history."""
@@ -46,8 +47,10 @@ async def save(
 ) -> tuple[Written, dict[str, Any]]:
     """What came of it, and the data to be told. `large`: looking at the body takes long enough to do it away from the event loop.
 
-    Raises `Failure` (400, 404, 409) and `Retriable`.
+    Raises `Failure` (400, 403, 404, 409) and `Retriable`, also where the workspace's policy of now is not known.
     """
+    if gateway.policies.of(principal.workspace_id).mode == ZDR:
+        raise keeps_no_content()
     look = partial(new_state, body, principal.agent_id, if_match)
     new = await gateway.in_thread(look) if large else look()
     written = await gateway.agents.save(_caller(principal), new)

@@ -57,33 +57,32 @@ def test_what_a_broker_brings_back_that_was_away_too_long_cannot_be_read_and_goe
     away = leader_of(kafka, topic, row.partition)
     assert holds(kafka, away, topic, row.partition, needles)
 
-    kafka.stop_node(away)
-    asked = erasing.ask_erasure(NAME)
-    erasing.reached([asked["erasure_id"]], "complete", within_s=180)
-    here = [node for node in kafka.node_ids if node != away]
-    assert [holds(kafka, node, topic, row.partition, needles) for node in here] == [False, False]
-    # Its tombstone is gone as well: whoever was away never gets it.
-    time.sleep(2 * HORIZON_S)
+    with erasing.supervised():
+        kafka.stop_node(away)
+        asked = erasing.ask_erasure(NAME)
+        erasing.reached([asked["erasure_id"]], "complete", within_s=180)
+        here = [node for node in kafka.node_ids if node != away]
+        assert [holds(kafka, node, topic, row.partition, needles) for node in here] == [False, False]
+        # Its tombstone is gone as well: whoever was away never gets it.
+        time.sleep(2 * HORIZON_S)
 
-    kafka.start_nodes(away)
-    assert holds(kafka, away, topic, row.partition, needles), "it came back without what it was to bring back"
-    eventually(lambda: leads(kafka, topic, row.partition, away), within_s=90)
-    assert is_served(kafka, topic, row) or reissued(kafka, erasing)
-    with pytest.raises(NotFound):
-        erasing.client.get_checkpoint(NAME, KIND)
+        kafka.start_nodes(away)
+        assert holds(kafka, away, topic, row.partition, needles), "it came back without what it was to bring back"
+        eventually(lambda: leads(kafka, topic, row.partition, away), within_s=90)
+        assert is_served(kafka, topic, row) or reissued(kafka, erasing)
+        assert is_absent(erasing)
 
     # Also for a store that is made anew from what this broker serves.
     (agents,) = (role for role in erasing.fleet.roles if role.output.name.startswith("agents"))
     agents.kill()
     shutil.rmtree(erasing.settings.stores_path("agents"))
-    agents.again()
-    eventually(lambda: is_absent(erasing), within_s=60)
-
-    eventually(lambda: reissued(kafka, erasing), within_s=90, why="the custodian has not noticed")
-    eventually(
-        lambda: not any(holds(kafka, node, topic, row.partition, needles) for node in kafka.node_ids), within_s=90, why=erasing.logs()
-    )
-    assert is_absent(erasing)
+    with erasing.supervised():
+        eventually(lambda: is_absent(erasing), within_s=60)
+        eventually(lambda: reissued(kafka, erasing), within_s=90, why="the custodian has not noticed")
+        eventually(
+            lambda: not any(holds(kafka, node, topic, row.partition, needles) for node in kafka.node_ids), within_s=90, why=erasing.logs()
+        )
+        assert is_absent(erasing)
 
 
 def kept_row(kafka: LocalKafka, topic: str) -> Row:

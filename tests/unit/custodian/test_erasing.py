@@ -67,8 +67,6 @@ def test_an_erased_session_is_taken_from_its_forks_whose_own_content_stays(world
     world.fork(fork)
     world.settle()
     (below,) = world.created().keys() - {source, fork}
-    grant = world.outcome(world.claim(fork, world.run(fork), 600)) if False else None
-    assert grant is None
     made = set(world.blobs)
     world.erase(SESSION, source)
     settle(world)
@@ -86,10 +84,7 @@ def test_checkpoints_of_a_fork_so_far_go_with_its_source_and_later_ones_stay(wor
     world.fork(source)
     world.settle()
     (fork,) = world.created().keys() - {source}
-    asked = world.claim(fork, world.run(fork), 600)
-    world.settle()
-    grant = world.outcome(asked).grant
-    assert grant is not None
+    grant = world.claimed_in(fork)
     before = world.checkpoint(fork, grant, world.upload(fork))
     world.settle()
     world.erase(SESSION, source)
@@ -107,10 +102,8 @@ def test_checkpoints_of_a_fork_so_far_go_with_its_source_and_later_ones_stay(wor
 def test_what_comes_to_an_erased_session_later_is_erased_as_well(world: ErasingWorld) -> None:
     subject = new_id("subj")
     first = world.begin(subject)
-    asked = world.claim(first, world.run(first), 600)
     world.settle()
-    grant = world.outcome(asked).grant
-    assert grant is not None
+    grant = world.claimed_in(first)
     world.erase(SUBJECT, subject)
     settle(world)
     assert len(world.asked()) == 1

@@ -380,7 +380,7 @@ class TestSize:
         finally:
             tracemalloc.stop()
         assert response.json() == {"outcome": "refused", "reason": "capsule_invalid"}
-        assert peak < 12 * 2**20
+        assert peak < 12 * 2**20, peak
 
     def test_what_is_above_the_limit_is_refused_as_too_large(self, shared: World, idle: Idle, transfer: Document) -> None:
         small = replace(shared.gateway.limits, capsule_bytes_max=3 * 2**20)

@@ -199,6 +199,13 @@ class TestRevoking:
         assert idle.outcome(idle.import_of(made["transfer"])) == "capsule_absent"
         assert [event["type"] for event in events_of(idle.client, idle.session_id)].count("capsule.revoked") == 1
 
+    def test_a_capsule_of_a_closed_session_opens_for_nobody_once_it_is_revoked(self, shared: World, idle: Idle) -> None:
+        made = idle.created()
+        closed = post(idle.client, f"/v1/sessions/{idle.session_id}/close")
+        told = post(idle.client, f"{idle.path}/{made['capsule_id']}/revoke")
+        assert (told["sequence"], told["position"]) == (closed["sequence"], closed["position"])
+        assert shared.keyring.destroyed([SecretRef("capsule", WORKSPACE, made["capsule_id"])])
+
     def test_what_is_not_there_cannot_be_revoked(self, shared: World, idle: Idle) -> None:
         made = idle.created()
         assert code_of(idle.client.post(f"{idle.path}/cap_{'0' * 32}/revoke", json={}, headers=key())) == (404, "resource.not_found")

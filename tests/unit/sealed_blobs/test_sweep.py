@@ -25,8 +25,15 @@ LATER_US = int(2 * GRACE_S * 1_000_000)
 KEPT = "snap_" + "5" * 32
 
 
+def gone(workspace_id: str, day: str) -> bool:
+    """No day counts any more."""
+    return True
+
+
 async def pass_over(room: Room, *referenced: str, later_us: int = LATER_US) -> Swept:
-    return await sweep(room.snapshots, lambda session_id, upload_id: upload_id in referenced, grace_s=GRACE_S, now_us=now_us() + later_us)
+    return await sweep(
+        room.snapshots, lambda session_id, upload_id: upload_id in referenced, gone, grace_s=GRACE_S, now_us=now_us() + later_us
+    )
 
 
 def files_below(directory: Path) -> list[Path]:
@@ -43,7 +50,7 @@ def test_an_upload_that_nothing_names_goes_with_its_secret_and_one_that_a_checkp
 
         await room.upload(b"1")
         kept = await room.upload(b"2", KEPT)
-        swept = await sweep(room.snapshots, is_referenced, grace_s=GRACE_S, now_us=now_us() + LATER_US)
+        swept = await sweep(room.snapshots, is_referenced, gone, grace_s=GRACE_S, now_us=now_us() + LATER_US)
         assert swept == Swept(uploads=1)
         assert sorted(asked) == [(PLACE.session_id, UPLOAD), (PLACE.session_id, KEPT)]
         with pytest.raises(NotFound):
@@ -236,7 +243,7 @@ def test_uploads_of_many_sessions_are_each_asked_about(room: Room) -> None:
         for place in places:
             await room.upload(b"1", place=place)
         kept = places[3].session_id
-        swept = await sweep(room.snapshots, lambda session_id, _: session_id == kept, grace_s=GRACE_S, now_us=now_us() + LATER_US)
+        swept = await sweep(room.snapshots, lambda session_id, _: session_id == kept, gone, grace_s=GRACE_S, now_us=now_us() + LATER_US)
         assert swept == Swept(uploads=4)
         assert {name.split("/")[1] for name in await room.names()} == {kept}
 

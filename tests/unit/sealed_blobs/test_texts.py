@@ -11,7 +11,7 @@ from msgspec import structs
 from streams.custody.claim_checks import ClaimCheck, LargeText
 from streams.custody.days import day_end_us
 from streams.errors import BlobStoreUnavailable, ContentUnavailable, Invalid
-from streams.sealed_blobs import LargeTexts, Swept, sweep
+from streams.sealed_blobs import Discarded, LargeTexts, Swept, sweep
 from streams.sealed_blobs.names import text_name
 from tests.support.sealed_blobs import MIB, PLACE, Room, content_of
 
@@ -121,12 +121,22 @@ def test_where_the_store_is_away_dropping_is_left_to_the_day(room: Room, texts: 
     asyncio.run(texts.drop([text()]))
 
 
-def test_a_text_goes_when_its_day_is_over_and_the_grace_too(room: Room, texts: LargeTexts) -> None:
+def test_a_text_goes_when_its_day_is_over_and_the_grace_and_the_days_secret_too(room: Room, texts: LargeTexts) -> None:
+    gone, asked = set[tuple[str, str]](), list[tuple[str, str]]()
+
+    def day_is_gone(*place: str) -> bool:
+        asked.append((place[0], place[1]))
+        return place in gone
+
     async def swept_at(now_us: int) -> Swept:
-        return await sweep(room.snapshots, lambda *_: False, grace_s=3600, now_us=now_us)
+        return await sweep(room.snapshots, lambda *_: False, day_is_gone, grace_s=3600, now_us=now_us)
 
     async def go() -> None:
         await texts.put([text(0), text(1)])
+        assert await swept_at(day_end_us(DAY) + 3601 * 1_000_000) == Swept()
+        # One question a day, however many texts it has.
+        assert asked == [(PLACE.workspace_id, DAY)]
+        gone.add((PLACE.workspace_id, DAY))
         assert await swept_at(day_end_us(DAY) + 3600 * 1_000_000) == Swept()
         assert await swept_at(day_end_us(DAY) + 3601 * 1_000_000) == Swept(texts=2)
         assert await room.names() == []
@@ -137,7 +147,7 @@ def test_a_text_goes_when_its_day_is_over_and_the_grace_too(room: Room, texts: L
 def test_throwing_away_all_of_a_session_takes_its_texts(room: Room, texts: LargeTexts) -> None:
     async def go() -> None:
         await texts.put([text()])
-        await room.snapshots.discard_session(PLACE)
+        assert await room.snapshots.discard_session(PLACE) == Discarded(uploads=0, texts=1)
         assert await room.names() == []
 
     asyncio.run(go())

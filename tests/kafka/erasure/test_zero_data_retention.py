@@ -1,0 +1,218 @@
+"""A workspace under zero data retention: nothing of what it is sent reaches Kafka, RocksDB, the blob store or a log, not even sealed;
+structure, graph and counts still work (design 04, "Policies").
+
+The same is sent in a workspace that keeps content, so that what is looked for is shown to be there.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from connectors.edge.keys import KeyAdministration
+from connectors.edge.policies import PolicyAdministration
+from streams.custody.dead_letters import Address, open_dead_letter
+from streams.custody.sealing import Sealer
+from streams.custody.sqlite_keyring import open_local_keyring
+from streams.errors import RecordUnreadable
+from streams.log.reader import PartitionReader, end_offsets
+from streams.log.record import decode_command, decode_dead_letter, decode_event
+from streams.log.topics import Topics
+from streams.session.dead_letters import DeadLetter
+from streams.session.events import SEALED
+from tests.support.erasing import ROLES, Erasing, erasing_installation, quick_broker, quick_settings
+from tests.support.gateway import key, message, post
+from tests.support.reading_logs import consumed, dumped, stored
+from tests.support.roles import WORKSPACE
+from tests.support.searching import Needles, Search, search_twice
+from tests.support.waiting import eventually
+from tests.support.workers import Worker, claimed, opened
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+KEEPS_NOTHING = "ws_" + "e" * 32
+SAID = {
+    "message": b"what a person told an agent", "metadata": b"a purpose that nobody may know", "large": b"the text that is very large",
+    "question": b"may I book the blue room", "snapshot": b"bytes of a whole sandbox disk", "native": b"opaque bytes of a harness",
+    "letter": b"a line that could not be read", "place": b"/home/mia/a-file-of-hers.jsonl", "subject": b"mia_li_3668_of_nowhere",
+    "reference": b"the name of a snapshot elsewhere", "state": b"where an agent has come to with it",
+}  # fmt: skip
+
+
+class Sent:
+    """What was sent in one workspace: the sessions that it led to."""
+
+    def __init__(self, client: httpx.Client, workspace_id: str, worker: Worker, fork: str | None) -> None:
+        self.client, self.workspace_id, self.worker, self.fork = client, workspace_id, worker, fork
+
+    @property
+    def sessions(self) -> list[str]:
+        return [self.worker.session_id, *([self.fork] if self.fork else [])]
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Erasing, Path]]:
+    with quick_broker(1) as kafka:
+        settings = quick_settings(kafka.bootstrap, tmp_path_factory.mktemp("zdr") / "data")
+        PolicyAdministration(settings).set(KEEPS_NOTHING, mode="zdr")
+        with erasing_installation(settings, roles=(*ROLES, "graph-projector")) as erasing:
+            yield erasing, kafka.data_dir
+
+
+def client_of(erasing: Erasing, workspace_id: str) -> httpx.Client:
+    secret = KeyAdministration(erasing.settings).create(workspace_id, ("admin", "agent-checkpoints:read", "agent-checkpoints:write"))[1]
+    client = httpx.Client(base_url=erasing.url, headers={"authorization": f"Bearer {secret}"}, timeout=30)
+    eventually(lambda: client.get("/v1/sessions").status_code == 200, timeout_s=20)
+    return client
+
+
+def everything_sent(erasing: Erasing, workspace_id: str) -> Sent:
+    client = client_of(erasing, workspace_id)
+    said = {name: text.decode() for name, text in SAID.items()}
+    metadata = {"subject": said["subject"], "metadata": {"purpose": said["metadata"]}}
+    session_id = post(client, "/v1/sessions", metadata, status=201)["session_id"]
+    path = f"/v1/sessions/{session_id}"
+    post(client, f"{path}/events", message(said["message"]))
+    large = message(said["large"] + "." * (9 << 20))
+    assert client.post(f"{path}/events", json=large, headers=key()).status_code == 200
+    worker = claimed(client, session_id, opened(client, session_id), incomplete_ok=True)
+    worker.post(f"{worker.session}/waits", {"kind": "human", "content": {"question": said["question"]}}, status=201)
+    worker.checkpoint(native=SAID["native"], snapshot=SAID["snapshot"])
+    elsewhere = {"provider": "p", "reference": said["reference"]}
+    worker.post(
+        f"{worker.session}/checkpoints",
+        {**worker.boundary(), "snapshot": elsewhere, "continuation": {"kind": "event_log_rebuild"}}, status=201,
+    )  # fmt: skip
+    letter = {
+        "source_kind": "claude-code",
+        "source_index": 1,
+        "reason": "cut",
+        "place": said["place"],
+        "record": b64encode(SAID["letter"]).decode(),
+    }
+    post(client, f"{path}/dead-letters", letter, status=201)
+    client.post("/v1/checkpoints", json={"subject_id": said["subject"], "kind": "cursor", "state": said["state"], "ttl_seconds": 600})
+    event = worker.say(said["message"])
+    forked = client.post(f"{path}/forks", json={"at_event": event["event_id"]}, headers=key())
+    return Sent(client, workspace_id, worker, forked.json().get("session_id") if forked.status_code == 201 else None)
+
+
+@pytest.fixture(scope="module")
+def nothing_kept(installation: tuple[Erasing, Path]) -> Iterator[Sent]:
+    sent = everything_sent(installation[0], KEEPS_NOTHING)
+    yield sent
+    sent.client.close()
+
+
+@pytest.fixture(scope="module")
+def kept(installation: tuple[Erasing, Path], nothing_kept: Sent) -> Iterator[Sent]:
+    sent = everything_sent(installation[0], WORKSPACE)
+    yield sent
+    sent.client.close()
+
+
+def everywhere(installation: tuple[Erasing, Path], needles: Needles) -> Search:
+    erasing, broker = installation
+    data_dir = erasing.settings.data_dir
+    found = search_twice([broker, data_dir], needles)
+    for more in (dumped(broker, needles), consumed(erasing.settings.bootstrap, needles), stored(data_dir, needles)):
+        assert more.bytes > 0
+        found.add(more)
+    return found
+
+
+def contents(erasing: Erasing, workspace_id: str) -> dict[str, int]:
+    """How many sealed contents of a workspace lie in the log, by topic."""
+    topics = Topics(erasing.settings.topic_prefix)
+    found: dict[str, int] = {}
+    for topic in (topics.commands, topics.events, topics.deadletter, topics.agent_commands):
+        places = [(topic, partition) for partition in range(erasing.settings.partitions)]
+        ends = end_offsets(erasing.settings, places, committed=False)
+        count = 0
+        with PartitionReader(erasing.settings, "test", dict.fromkeys(places, 0), committed=False) as reader:
+            while any(reader.position(*place) < end for place, end in ends.items()):
+                for record in reader.read(500, 0.2):
+                    count += 0 if record.value is None else sealed_in(erasing, topic, record.value, workspace_id)
+        found[topic.removeprefix(erasing.settings.topic_prefix)] = count
+    return found
+
+
+def sealed_in(erasing: Erasing, topic: str, value: bytes, workspace_id: str) -> int:
+    topics = Topics(erasing.settings.topic_prefix)
+    try:
+        if topic == topics.commands:
+            drafts: Any = decode_command(value).drafts
+        elif topic == topics.events:
+            drafts = [decode_event(value)]
+        elif topic == topics.deadletter:
+            return int(says_something(erasing, decode_dead_letter(value), workspace_id))
+        else:
+            return int(workspace_id.encode() in value)
+    except RecordUnreadable:
+        return 0
+    return sum(draft.workspace_id == workspace_id and draft.content.state == SEALED for draft in drafts)
+
+
+def says_something(erasing: Erasing, letter: DeadLetter, workspace_id: str) -> bool:
+    """A letter of a workspace that keeps nothing is sealed too, and empty."""
+    if letter.workspace_id != workspace_id or letter.ciphertext is None or letter.digest is None:
+        return False
+    address = Address(letter.key_day, letter.origin, letter.partition, letter.offset, workspace_id)
+    with closing(open_local_keyring(erasing.settings.data_dir / "keyring")) as keyring:
+        opened = open_dead_letter(Sealer(keyring, cache_seconds=1), address, ciphertext=letter.ciphertext, digest=letter.digest)
+    return bool(opened.key or opened.value or opened.place)
+
+
+def test_nothing_that_was_said_lies_anywhere_in_clear(installation: tuple[Erasing, Path], nothing_kept: Sent, kept: Sent) -> None:
+    found = everywhere(installation, Needles(SAID))
+    assert found.findings == [], found.told()
+
+
+def test_not_even_sealed_where_the_other_workspace_has_all_of_it(
+    installation: tuple[Erasing, Path], nothing_kept: Sent, kept: Sent
+) -> None:
+    erasing, _ = installation
+    assert set(contents(erasing, KEEPS_NOTHING).values()) == {0}
+    assert all(contents(erasing, WORKSPACE).values())
+    blobs = erasing.settings.data_dir / "blobs"
+    assert not (blobs / KEEPS_NOTHING).exists()
+    assert any(path.is_file() for path in (blobs / WORKSPACE).rglob("*"))
+
+
+def test_structure_graph_and_counts_still_work(nothing_kept: Sent) -> None:
+    client, path = nothing_kept.client, nothing_kept.worker.session
+    session = client.get(path).json()
+    assert session["policy"]["mode"] == "zdr"
+    events = client.get(f"{path}/events", params={"limit": 1000}).json()["events"]
+    assert [event["sequence"] for event in events] == list(range(1, session["sequence"] + 1))
+    assert {event["type"] for event in events} >= {"message.appended", "wait.opened", "checkpoint.created", "attempt.started"}
+    omitted = [event for event in events if event["content_state"] == "omitted"]
+    assert omitted
+    assert all(event.get("content") is None for event in events)
+    eventually(lambda: client.get(f"{path}/graph").status_code == 200, timeout_s=20)
+    assert client.get(f"{path}/graph").json()["nodes"]
+
+
+def test_recovery_says_why_and_a_complete_history_is_refused(nothing_kept: Sent) -> None:
+    """Design 02, "Recovery": `event_log_rebuild` with reason `zero_data_retention`; what needs the whole history gets 409."""
+    client, worker = nothing_kept.client, nothing_kept.worker
+    run_id = opened(client, worker.session_id)
+    path = f"{worker.session}/runs/{run_id}/claim"
+    refused = client.post(path, json={}, headers=key())
+    assert (refused.status_code, refused.json()["code"]) == (409, "runtime.session_history_unavailable")
+    recovery = claimed(client, worker.session_id, run_id, incomplete_ok=True).grant["recovery"]
+    assert (recovery["mode"], recovery["reason"], recovery["complete"]) == ("event_log_rebuild", "zero_data_retention", False)
+    assert {each["reason"] for each in recovery["unavailable"]} == {"content.omitted"}
+
+
+def test_a_fork_of_it_is_refused_for_what_it_would_need(nothing_kept: Sent) -> None:
+    assert nothing_kept.fork is None
+
+
+def test_an_agents_state_is_refused(nothing_kept: Sent) -> None:
+    body = {"subject_id": "somebody", "kind": "cursor", "state": "kept", "ttl_seconds": 600}
+    assert nothing_kept.client.post("/v1/checkpoints", json=body).status_code == 403

@@ -29,7 +29,8 @@ def erase(
     as_json: bool = False,
     quiet: bool = False,
 ) -> Erasure:
-    """Asks, and with `wait` stays until it is complete; shows it, and writes its receipts so far to a file where one is named.
+    """Asks, and with `wait` stays until it is complete; shows it with its last receipt, or writes its receipts to a file where one is
+    named.
 
     Raises `Retriable` (erasure.awaited) where it takes longer than `timeout_s`: the same again goes on waiting; `Misconfigured` where
     nothing can be written, and what the client raises.
@@ -40,6 +41,9 @@ def erase(
     if receipts is not None:
         keep_receipts(found, receipts)
     show(found, as_json=as_json)
+    if wait and receipts is None and not as_json:
+        # The last one, in the form that it is signed in: whoever keeps this line keeps the evidence.
+        print(encoded(found.receipts[-1]).decode(), flush=True)
     return found
 
 

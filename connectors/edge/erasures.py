@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -96,12 +97,12 @@ class ErasureService:
         self._asked.remember(request, subject_id)
         return subject_id
 
-    async def erase(self, principal: Principal, scope: Scope, target_id: str, idempotency_key: str) -> Asked:
+    async def erase(self, principal: Principal, scope: Scope, target_id: str) -> Asked:
         """Raises `OutcomeUnknown`: the same again finds out. `Overloaded`, `Retriable` (request.expired): nothing came of it."""
         workspace_id, erasure_id = principal.workspace_id, erasure_id_of(principal.workspace_id, scope, target_id)
         now = self._clock()
-        # Who asks again is answered alike whatever the command's name is; it only tells commands apart in the log.
-        command_id = derive_keyed("cmd", b"erasure", workspace_id, erasure_id, principal.principal_id, idempotency_key)
+        # No command is remembered: who asks again is answered by what is erased.
+        command_id = f"cmd_{secrets.token_hex(16)}"
         try:
             outcome = await self._submitter.submit(
                 command_id, workspace_id, scope, target_id, principal.principal_id, now, now + self._timeout_us

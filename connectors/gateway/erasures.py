@@ -104,7 +104,7 @@ async def read(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
 
 
 async def _erase(gateway: Gateway, call: Call, scope: Scope, target_id: str) -> Answer:
-    asked = await gateway.erasures.erase(call.principal, scope, target_id, call.idempotency_key())
+    asked = await gateway.erasures.erase(call.principal, scope, target_id)
     status, accepted_at = ACCEPTED, asked.accepted_at
     if asked.known:
         found = await gateway.erasure_owners.erasure(call.principal.workspace_id, asked.erasure_id)

@@ -14,11 +14,15 @@ from typing import Any, Final
 from streams.capsules.checks import Arrived
 
 _PLACE: Final = ("transfer", "content_base64")
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^"{}\[\]:,]+', re.DOTALL)
+# Possessive: what has no end yet is not tried again in shorter pieces, which costs a stack of its length.
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]:,]|[^"{}\[\]:,]++', re.DOTALL)
 _STOP: Final = re.compile(rb'["\\]')
 _ESCAPE: Final = re.compile(rb'\\(?:(["\\/bfnrt])|u([0-9a-fA-F]{4}))')
 _ESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _LONGEST_ESCAPE: Final = 6
+_UNFINISHED_BYTES_MAX: Final = 16 * 1024
+"""Of a text or number that goes on in the next piece, however small the pieces are: it is looked at again with each. No member but the
+content has room for so much."""
 _WHOLE: Final = frozenset(b'"{}[]:,'[index : index + 1] for index in range(7))
 """How tokens begin that end by themselves."""
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
@@ -119,10 +123,11 @@ class Splitter:
         """Takes what is whole of the structure, up to where the content begins."""
         held, at = self._held, 0
         while at < len(held):
+            if held[at : at + 1] == b'"' and self._is_content():
+                break
             token = _TOKEN.match(held, at)
-            starts_text = held[at : at + 1] == b'"'
-            if (starts_text and self._is_content()) or token is None:
-                break  # the content, or a text that goes on
+            if token is None:
+                break  # a text that goes on
             if token.end() == len(held) and held[at : at + 1] not in _WHOLE:
                 break  # a number or word may go on
             self._walk(token[0])
@@ -133,8 +138,8 @@ class Splitter:
             self._keep(b'""')
             self._held = self._held[1:]
             self._in_content = True
-        elif len(self._skeleton) + len(self._held) > self._skeleton_max:
-            raise TooLarge("structure", self._skeleton_max)
+        elif len(self._held) > min(_UNFINISHED_BYTES_MAX, self._skeleton_max - len(self._skeleton)):
+            raise TooLarge("a text of the structure", _UNFINISHED_BYTES_MAX)
 
     def _is_content(self) -> bool:
         stack = self._stack

@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from connectors.cli.found import read_up
 from connectors.sources.samples import FOLDER as SAMPLES
+from session_streams import Client
 from tests.conftest import Broker
 from tests.kafka.test_up import REPOSITORY, RunningUp, clean_environment
 
@@ -120,9 +122,33 @@ def test_doctor_finds_nothing_wrong_with_a_running_up(up: RunningUp) -> None:
         "authority",
         "authority lag",
         "projector",
+        "erasures",
+        "holders",
+        "clocks",
         "disk",
         "gateway",
     }
+
+
+def test_a_person_is_erased_and_the_receipts_are_evidence_without_any_service(up: RunningUp, tmp_path: Path) -> None:
+    found = read_up(up.data_dir)
+    assert found is not None
+    with Client(found.gateway, found.api_key) as client:
+        session = client.create_session(subject="elin_berg_7781")
+        client.append(session.session_id, {"type": "message.appended", "content": {"text": "I am Elin Berg."}})
+    file = tmp_path / "receipts"
+    erased = run(up.data_dir, "erase", "--subject", "elin_berg_7781", "--wait", "--json", "--receipt", str(file))
+    told = json.loads(erased.stdout)
+    assert (told["status"], told["scope"]["id"], told["awaited"]) == ("complete", session.subject_id, [])
+    assert json.loads(run(up.data_dir, "erasures", "show", told["erasure_id"], "--json").stdout) == told
+    verified = run(up.data_dir, "receipts", "verify", str(file))
+    assert verified.stdout.startswith(f"verified {told['erasure_id']}: subject {session.subject_id} is complete")
+    trust = str(up.data_dir / "signers" / "trust.json")
+    file.write_text(file.read_text().replace("A", "B", 1))
+    run(up.data_dir, "receipts", "verify", str(file), "--trust", trust, status=1)
+    holders = {row["holder"]: row["kind"] for row in lines(run(up.data_dir, "holders", "list", "--json").stdout)}
+    assert {"custodian/0": "partition", "agents/0": "partition"}.items() <= holders.items()
+    assert {holder.partition(".")[0] for holder, kind in holders.items() if kind == "cache"} >= {"gateway", "authority", "agents"}
 
 
 def test_keys_are_made_with_scopes_listed_without_secrets_and_revoked(up: RunningUp) -> None:

@@ -12,8 +12,10 @@ import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -173,6 +175,15 @@ class Erasure(NamedTuple):
 
     told: list[dict[str, Any]]
     appends: "Appends"
+
+    def times(self) -> str:
+        """Seconds from one step to the next, the least and the most, for a person to read."""
+        steps = ("accepted_at", "destroyed_at", "enforced_at", "complete_at")
+        lines = []
+        for before, after in pairwise(steps):
+            passed = [(datetime.fromisoformat(each[after]) - datetime.fromisoformat(each[before])).total_seconds() for each in self.told]
+            lines.append(f"{before} -> {after}: {min(passed):.3f} to {max(passed):.3f} s")
+        return "\n".join(lines)
 
 
 def erased_from(world: World, *, within_s: float = 120) -> Erasure:

@@ -29,7 +29,7 @@ class Worker:
     def say(self, text: str) -> dict[str, Any]:
         """The event, as it is read again."""
         answer = self.post(f"{self.session}/events", message(text, run_id=self.run_id))
-        return event_at(self.client, self.session_id, answer["last_sequence"])
+        return event_at(self.client, self.session_id, answer["last_sequence"], answer["position"])
 
     def upload(self, content: bytes, **headers: str) -> httpx.Response:
         given = {"content-type": "application/octet-stream", "session-streams-report": self.report, **key()}
@@ -72,8 +72,10 @@ def worker_of(client: httpx.Client, session_id: str, **body: Any) -> Worker:
     return claimed(client, session_id, opened(client, session_id, **body))
 
 
-def event_at(client: httpx.Client, session_id: str, sequence: int) -> dict[str, Any]:
-    page = client.get(f"/v1/sessions/{session_id}/events", params={"after_sequence": sequence - 1, "limit": 1}).json()
+def event_at(client: httpx.Client, session_id: str, sequence: int, position: str | None = None) -> dict[str, Any]:
+    """Once the table has what was answered at `position`."""
+    headers = {} if position is None else {"session-streams-position": position}
+    page = client.get(f"/v1/sessions/{session_id}/events", params={"after_sequence": sequence - 1, "limit": 1}, headers=headers).json()
     return dict(page["events"][0])
 
 

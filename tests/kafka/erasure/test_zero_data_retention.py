@@ -26,7 +26,7 @@ from streams.session.dead_letters import DeadLetter
 from streams.session.events import SEALED
 from tests.support.erasing import ROLES, Erasing, erasing_installation, quick_broker, quick_settings
 from tests.support.gateway import key, message, post
-from tests.support.reading_logs import consumed, dumped, stored
+from tests.support.reading_logs import consumed, stored
 from tests.support.roles import WORKSPACE
 from tests.support.searching import Needles, Search, search_twice
 from tests.support.waiting import eventually
@@ -119,7 +119,7 @@ def everywhere(installation: tuple[Erasing, Path], needles: Needles) -> Search:
     erasing, broker = installation
     data_dir = erasing.settings.data_dir
     found = search_twice([broker, data_dir], needles)
-    for more in (dumped(broker, needles), consumed(erasing.settings.bootstrap, needles), stored(data_dir, needles)):
+    for more in (consumed(erasing.settings.bootstrap, needles), stored(data_dir, needles)):
         assert more.bytes > 0
         found.add(more)
     return found

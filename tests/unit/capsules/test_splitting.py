@@ -1,6 +1,8 @@
 """Bodies that are cut, doubled, too large, or no base64."""
 
 import json
+import tracemalloc
+from collections import deque
 
 import pytest
 
@@ -86,3 +88,23 @@ def test_content_is_not_held_while_it_comes() -> None:
     for _ in range(100):
         assert len(splitter.feed(b"QUJD" * 1000)) == 3000
         assert len(splitter._held) + len(splitter._skeleton) < 100
+
+
+def test_a_text_of_the_structure_is_not_waited_for_for_ever() -> None:
+    for body in (b'{"a":"' + b"x" * 20_000, b'{"a":' + b"1" * 20_000, b'{"a":' + b" " * 20_000):
+        pieces = (body[at : at + 1] for at in range(len(body)))
+        with pytest.raises(TooLarge):
+            deque(map(Splitter(content_max=1000, skeleton_max=1_000_000).feed, pieces), maxlen=0)
+
+
+@pytest.mark.parametrize("body", [b'{"transfer":{"content_base64":"' + b"QUJD" * 250_000, b'{"a":"' + b"x" * 15_000])
+def test_a_text_that_has_no_end_yet_costs_no_more_than_itself(body: bytes) -> None:
+    splitter = Splitter(content_max=10_000_000, skeleton_max=1_000_000)
+    tracemalloc.start()
+    try:
+        splitter.feed(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 6 * len(body)

@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli import erasing, main, usage
 from connectors.cli.console import REFUSED, UNAVAILABLE, exit_code
 from session_streams import Client
+from session_streams.receipts import verify
 from streams.errors import Retriable, StreamsError
 from streams.log.retention import COMPLETE, DESTROYED
 from tests.support.commands import new_id
@@ -74,6 +76,15 @@ def test_waiting_shows_times_counts_and_signers_and_keeps_the_receipts(client: C
     assert "sessions 1" in result.stdout
     assert made.custodian.signers.current("receipts").public.key_id[:16] in lines[-1]
     assert [set(json.loads(line)) for line in file.read_text().splitlines()] == [{"payloadType", "payload", "signatures"}] * 3
+
+
+def test_waiting_without_a_file_ends_with_the_receipt_itself(client: Client, made: World, run: Any) -> None:
+    _, subject, _ = person(client)
+    erasure = client.erase_subject(subject).erasure_id
+    made.custodian.goes_on(erasure)
+    printed = run("erase", "--subject", subject, "--wait").stdout.splitlines()
+    verdict = verify(printed[-1].encode(), msgspec.json.encode(made.custodian.signers.trust()))
+    assert (verdict.ok, verdict.receipts[0].erasure_id, verdict.receipts[0].step) == (True, erasure, "complete")
 
 
 def test_progress_tells_of_all_that_were_awaited_how_many_are_not_any_more(client: Client, made: World) -> None:

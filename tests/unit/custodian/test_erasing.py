@@ -121,7 +121,8 @@ def test_what_comes_to_an_erased_session_later_is_erased_as_well(world: ErasingW
     assert told.state == ERASED
 
 
-def test_a_partition_says_nothing_before_it_has_read_what_had_come(world: ErasingWorld) -> None:
+def test_a_partition_says_nothing_before_it_has_read_what_had_come(world: ErasingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.loop.loop._MAX_BATCH", 1)
     subject = new_id("subj")
     for _ in range(4):
         world.begin(subject)
@@ -133,6 +134,44 @@ def test_a_partition_says_nothing_before_it_has_read_what_had_come(world: Erasin
     settle(world)
     world.check_end()
     assert len(world.asked()) == 4
+
+
+def test_what_is_accepted_between_a_decision_and_its_answer_is_asked_for_again(world: ErasingWorld) -> None:
+    subject = new_id("subj")
+    session_id = world.begin(subject)
+    world.settle()
+    world.deaf = True
+    world.erase(SUBJECT, subject)
+    for _ in range(4):
+        world.step(ROLE)
+        world.step("authority")
+    world.say(session_id, subject)
+    world.settle()
+    assert len(world.asked()) == 1
+    world.deaf = False
+    settle(world)
+    assert len(world.asked()) == 2
+    world.check_end()
+
+
+def test_a_checkpoint_that_comes_while_its_session_is_removed_goes_with_it(world: ErasingWorld) -> None:
+    subject = new_id("subj")
+    session_id = world.begin(subject)
+    world.settle()
+    grant = world.claimed_in(session_id)
+    world.erase(SUBJECT, subject)
+    world.settle()
+    world.held = True
+    world.pass_time(LEASE_S)
+    world.step(ROLE)
+    upload_id = world.upload(session_id)
+    checkpoint_id = world.checkpoint(session_id, grant, upload_id)
+    world.settle()
+    world.held = False
+    settle(world)
+    world.check_end()
+    assert world.blobs == set()
+    assert list(world.retention()) == [checkpoint_id]
 
 
 def test_orders_that_this_process_does_not_know_yet_hold_its_partitions_up(world: ErasingWorld) -> None:

@@ -262,7 +262,7 @@ class KeyringContract:
         made: dict[SecretRef, bytes] = {}
 
         def create() -> None:
-            for number in range(1, 40):
+            for number in range(1, 13):
                 made.update(creating.secrets([session(number)], create=True))
 
         def rotate() -> None:
@@ -275,7 +275,7 @@ class KeyringContract:
 
     def test_what_is_destroyed_during_a_rotation_stays_destroyed(self, open_keyring: OpenKeyring) -> None:
         rotating, destroying = open_keyring(), open_keyring()
-        refs = [session(number) for number in range(30)]
+        refs = [session(number) for number in range(12)]
         rotating.secrets(refs, create=True)
 
         def destroy() -> None:

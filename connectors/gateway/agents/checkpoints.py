@@ -43,7 +43,15 @@ async def delete(gateway: Gateway, call: Call) -> Answer:
 
 
 async def history(gateway: Gateway, call: Call) -> Answer:
-    answer = success(200, await operations.history(gateway, call.principal, call.path["id"], query_of(call)))
+    return _held(gateway, call, success(200, await operations.history(gateway, call.principal, call.path["id"], query_of(call))))
+
+
+async def export(gateway: Gateway, call: Call) -> Answer:
+    return _held(gateway, call, success(200, await operations.export(gateway, call.principal, query_of(call))))
+
+
+def _held(gateway: Gateway, call: Call, answer: Answer) -> Answer:
+    """A long answer counts among what is held open until it is sent."""
     if len(answer.body) >= HELD_FROM_BYTES:
         call.hold(gateway.opened, len(answer.body))
     return answer
@@ -57,6 +65,11 @@ ROUTES: Final = (
     AgentRoute(
         method="GET", path="/v1/checkpoints", name="find_agent_checkpoint", summary="The caller's checkpoint at a subject and kind",
         scope=_READ, handler=get,
+    ),
+    # In front of the ids: none is spelled so.
+    AgentRoute(
+        method="GET", path="/v1/checkpoints/export", name="export_agent_checkpoints",
+        summary="All that the caller keeps of a subject, with its versions", scope=_READ, handler=export,
     ),
     AgentRoute(
         method="GET", path="/v1/checkpoints/:id", name="get_agent_checkpoint", summary="A checkpoint by its id", scope=_READ,

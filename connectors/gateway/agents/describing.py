@@ -89,6 +89,20 @@ class AgentCheckpointVersions(Struct, frozen=True, forbid_unknown_fields=True):
     next_before: int | None
 
 
+class ExportedAgentCheckpoint(Struct, frozen=True, forbid_unknown_fields=True):
+    checkpoint_id: CheckpointId
+    kind: Kind
+    versions: list[AgentCheckpointVersion]
+
+
+class AgentCheckpointExport(Struct, frozen=True, forbid_unknown_fields=True):
+    """What has expired or is erased is not in it."""
+
+    subject_id: str
+    agent_id: str
+    checkpoints: list[ExportedAgentCheckpoint]
+
+
 class AgentCheckpointGone(Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_id: CheckpointId
     deleted: Literal[True]
@@ -166,6 +180,11 @@ class AgentCheckpointHistoryAnswer(Struct, frozen=True, forbid_unknown_fields=Tr
     meta: AnswerMeta
 
 
+class AgentCheckpointExportAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+    data: AgentCheckpointExport
+    meta: AnswerMeta
+
+
 class AgentCheckpointGoneAnswer(Struct, frozen=True, forbid_unknown_fields=True):
     data: AgentCheckpointGone
     meta: AnswerMeta
@@ -235,6 +254,10 @@ DESCRIBED: Final[Mapping[str, Described]] = {
             _parameter("subject_id", "query", _SOME, required=True), _parameter("kind", "query", _SOME, required=True),
             _parameter("agent_id", "query", {"type": "string"}, about="The caller's own where it is not given"),
         ),
+    ),
+    "GET /v1/checkpoints/export": Described(
+        answers={200: AgentCheckpointExportAnswer}, codes={**_SCOPED, 400: "VALIDATION_ERROR"},
+        parameters=(_parameter("subject_id", "query", _SOME, required=True),),
     ),
     "GET /v1/checkpoints/:id": Described(
         answers={200: AgentCheckpointAnswer}, codes=_NAMED, parameters=_BY_ID,

@@ -15,6 +15,7 @@ from connectors.edge.principal import Principal
 from connectors.gateway.agents import fields
 from connectors.gateway.agents.failures import Failure, invalid, keeps_no_content, not_found
 from connectors.gateway.service import Gateway
+from streams.agents.core import KINDS
 from streams.session.words import ZDR
 
 VERSIONS_MAX: Final = 100
@@ -101,6 +102,22 @@ async def history(gateway: Gateway, principal: Principal, checkpoint_id: str, qu
         raise not_found()
     versions = [{"version": version.version, **_told(version)} for version in found.versions]
     return {"checkpoint_id": checkpoint_id, "versions": versions, "next_before": found.next_before}
+
+
+async def export(gateway: Gateway, principal: Principal, query: Mapping[str, str]) -> dict[str, Any]:
+    """All that the caller keeps of a subject, each kind with its versions within retention, newest first (design 06: "checkpoints obey ...
+    export"). What is expired or erased is not in it. Raises `Failure` (400) and `Retriable`."""
+    if not query.get("subject_id"):
+        raise invalid('Query "subject_id" is required.')
+    caller, checkpoints = _caller(principal), []
+    for kind in KINDS:
+        head = await gateway.agents.at(caller, query["subject_id"], kind)
+        found = None if head is None else await gateway.agents.history(caller, head.checkpoint_id, limit=VERSIONS_MAX, before=None)
+        if head is None or found is None:
+            continue
+        versions = [{"version": version.version, **_told(version)} for version in found.versions]
+        checkpoints.append({"checkpoint_id": head.checkpoint_id, "kind": kind, "versions": versions})
+    return {"subject_id": query["subject_id"], "agent_id": principal.agent_id, "checkpoints": checkpoints}
 
 
 def _caller(principal: Principal) -> Caller:

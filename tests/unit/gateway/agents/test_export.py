@@ -44,8 +44,7 @@ def test_another_agents_states_and_another_subjects_are_not(shared: World) -> No
 def test_what_is_erased_is_not(shared: World) -> None:
     client = shared.client()
     save(client, "export-4", "cursor", "gone")
-    subject_id = client.post("/v1/sessions", json={"subject": "export-4"}, headers={"idempotency-key": "export-4"}).json()["subject_id"]
-    shared.agents.forget(subject_id)
+    shared.agents.forget("export-4")
     assert exported(client, "export-4")["checkpoints"] == []
 
 

@@ -49,7 +49,7 @@ class _People:
 
 
 def measure(bench: Bench) -> Iterator[Result]:
-    """erasure_enforced_*, erasures_per_s, append_idle_*, append_beside_*, day_expiries_per_s, checkpoint_expiries_per_s."""
+    """erasure_enforced_*, erasures_per_s, append_beside_*, day_expiries_per_s, checkpoint_expiries_per_s."""
     options = bench.options
     changes = {"checkpoint_window_s": expiries.WINDOW_S, "destruction_grace_s": expiries.GRACE_S}
     with running(bench, **changes) as installation, _second_gateway(installation) as second:
@@ -97,27 +97,28 @@ def _beside(bench: Bench, installation: Installation, client: Client, people: _P
     load = partial(installation.load, task)
     load()
     idle = load()
-    yield from _appended("append_idle", idle)
     with _erasing(client, people) as asked:
         busy = load()
     told = _waited_for(client, asked)
     first, last = (choose(_at(each, "accepted_at") for each in told) for choose in (min, max))
     yield from _appended("append_beside_erasures", busy, idle, erasures_per_s=len(told) / (last - first))
     for name, expire in (("day", expiries.days), ("checkpoint", expiries.checkpoints)):
+        # Anew each time: a broker that grows warm, and a machine that others use, are two minutes apart not the same.
+        idle = load()
         rate, busy = expire(bench, installation, load)
         yield rate
         yield from _appended(f"append_beside_{name}_expiries", busy, idle)
 
 
-def _appended(name: str, loaded: Loaded, idle: Loaded | None = None, **details: float) -> Iterator[Result]:
-    """p99 and rate; by those of `idle`."""
-    p50, p99 = (percentile(loaded.outcome.seconds, percent) * 1000 for percent in (50, 99))
-    before = None if idle is None else percentile(idle.outcome.seconds, 99) * 1000
-    yield Result(name=f"{name}_p99_ms", value=p99, unit="ms", ratios=ratios(p99, idle=before), details={"p50_ms": p50})
-    per_s = None if idle is None else idle.per_s
+def _appended(name: str, busy: Loaded, idle: Loaded, **details: float) -> Iterator[Result]:
+    """p99 and rate; by those of `idle`, right before."""
+    (p50, p99), (_, before) = ([percentile(each.outcome.seconds, percent) * 1000 for percent in (50, 99)] for each in (busy, idle))
     yield Result(
-        name=f"{name}_per_s", value=loaded.per_s, unit="requests/s", ratios=ratios(loaded.per_s, idle=per_s),
-        details={**details, **loaded.cores},
+        name=f"{name}_p99_ms", value=p99, unit="ms", ratios=ratios(p99, idle=before), details={"p50_ms": p50, "idle_p99_ms": before}
+    )
+    yield Result(
+        name=f"{name}_per_s", value=busy.per_s, unit="requests/s", ratios=ratios(busy.per_s, idle=idle.per_s),
+        details={**details, "idle_per_s": idle.per_s, **busy.cores},
     )  # fmt: skip
 
 

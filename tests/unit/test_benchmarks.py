@@ -186,7 +186,8 @@ def test_a_run_that_is_granted_twice_ends_the_measurement(answers: list[str]) ->
 
 def test_a_command_that_fills_the_listing_holds_a_hundred_checkpoints_of_one_attempt() -> None:
     held = workers.Held(f"sess_{'1' * 32}", f"run_{'2' * 32}", 1, f"task_{'3' * 32}", 2)
-    made = checkpoints._command(held, traffic.WORKSPACE, f"key_{'4' * 32}", f"evt_{'5' * 32}", "6" * 64)
+    snapshots = [checkpoints._KEPT_ELSEWHERE] * checkpoints.A_COMMAND
+    made = checkpoints._command(held, traffic.WORKSPACE, f"key_{'4' * 32}", f"evt_{'5' * 32}", "6" * 64, snapshots)
     command = record.decode_command(record.encode_command(made))
     assert command.report is not None
     assert (command.report.run_id, command.report.expected_run_sequence) == (held.run_id, 2)

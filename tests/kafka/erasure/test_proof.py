@@ -5,6 +5,7 @@ checkpoints, exports. Twenty customers are erased while appends go on. Then ever
 back.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from session_streams import ApiError, NotFound
+from session_streams.receipts import verify as receipts_of
 from tests.support.customers import made_up, recorded
 from tests.support.erasing import ROLES, erasing_installation, quick_broker, quick_settings
 from tests.support.erasure_world import CANARIES, KIND, Erasure, World, backed_up, erased_from, made_world, verified
@@ -112,7 +114,9 @@ def test_what_is_complete_does_not_lie_sealed_in_blobs_and_compacted_topics_eith
     assert world.blobs() == []
 
 
-def test_each_erasure_is_accepted_enforced_and_complete_in_this_order_and_has_a_receipt_of_each(world: World, erasure: Erasure) -> None:
+def test_each_erasure_is_accepted_enforced_and_complete_in_this_order_and_has_a_receipt_of_each(
+    world: World, erasure: Erasure, tmp_path: Path
+) -> None:
     print(erasure.times())
     assert {told["scope"]["id"] for told in erasure.told} == set(world.gone.values())
     for told in erasure.told:
@@ -121,6 +125,11 @@ def test_each_erasure_is_accepted_enforced_and_complete_in_this_order_and_has_a_
         assert len(told["receipts"]) == 3
         times = [told[each] for each in ("accepted_at", "destroyed_at", "enforced_at", "complete_at")]
         assert times == sorted(times)
+    receipts = tmp_path / "receipts.ndjson"
+    receipts.write_text("".join(f"{json.dumps(receipt)}\n" for told in erasure.told for receipt in told["receipts"]))
+    verdict = receipts_of(receipts, world.erasing.settings.signers_path / "trust.json")
+    assert verdict.ok, verdict
+    assert len(verdict.receipts) == 3 * GONE
 
 
 def test_positions_of_those_erased_are_gaps_with_their_reason_and_their_chains_are_valid(world: World, erasure: Erasure) -> None:

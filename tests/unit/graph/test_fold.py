@@ -350,7 +350,8 @@ def test_a_type_of_a_newer_release_makes_nothing() -> None:
 
 def test_the_tables_cover_the_vocabulary() -> None:
     assert TELLS.keys() <= TYPES
-    assert TYPES - TELLS.keys() == {"message.appended", "source.recorded", "tool.called", "tool.returned"}
+    capsules = {f"capsule.{what}" for what in ("created", "revoked", "imported", "decided")}
+    assert TYPES - TELLS.keys() == {"message.appended", "source.recorded", "tool.called", "tool.returned"} | capsules
     assert len(set(NODE_TYPES)) == 14
     for edge_type in EDGE_TYPES:
         edge = Edge(

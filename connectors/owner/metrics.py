@@ -75,22 +75,33 @@ class _Erasures(Collector):
         self._driver = driver
 
     def collect(self) -> Iterator[Metric]:
-        pending = self._driver.pending
+        driver, now = self._driver, now_us()
         count = GaugeMetricFamily("session_streams_retention_erasures", "Erasures that are not complete", labels=["state"])
         lag = GaugeMetricFamily(
             "session_streams_retention_erasure_lag_seconds", "Age of the oldest erasure in this state; 0 where none is", labels=["state"]
         )
         for state in (ACCEPTED, DESTROYED, ENFORCED):
-            of_state = [row for row in pending if row.state == state]
+            of_state = driver.under_way(state)
             count.add_metric([state], len(of_state))
-            lag.add_metric([state], max((now_us() - row.ended_at for row in of_state), default=0) / 1e6)
+            lag.add_metric([state], max((now - each.accepted_at for each in of_state), default=0) / 1e6)
+        scopes = CounterMetricFamily(
+            "session_streams_retention_destroyed_scopes", "Subjects and sessions whose secrets were destroyed since the start"
+        )
+        scopes.add_metric([], driver.destroyed_scopes)
         days = CounterMetricFamily("session_streams_retention_expired_days", "Days whose secrets were destroyed since the start")
-        days.add_metric([], self._driver.destroyed_days)
+        days.add_metric([], driver.destroyed_days)
+        late = GaugeMetricFamily(
+            "session_streams_retention_expiry_lag_seconds", "How long the oldest day that is there has been due; 0 where none is"
+        )
+        late.add_metric([], driver.days.late_us(now) / 1e6)
         stopped = GaugeMetricFamily(
             "session_streams_retention_stopped", "1 while nothing is destroyed because this clock and the broker's disagree"
         )
-        stopped.add_metric([], 1.0 if self._driver.stopped else 0.0)
-        yield from (count, lag, days, stopped)
+        stopped.add_metric([], 1.0 if driver.clock.stopped else 0.0)
+        offset = GaugeMetricFamily("session_streams_retention_clock_offset_seconds", "By how much the broker's clock is ahead, once known")
+        if driver.clock.known is not None:
+            offset.add_metric([], driver.clock.known.ahead_us / 1e6)
+        yield from (count, lag, scopes, days, late, stopped, offset)
 
 
 def text_of_retention(tables: Tables, role: str, driver: Driver) -> bytes:

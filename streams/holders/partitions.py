@@ -39,7 +39,10 @@ class PartitionHolders:
         with self._lock:
             self._held[partition] = (enforced_through, purged_through)
         for start in range(0, max(1, len(purged)), _REPORTS_MAX):
-            self._tell(partition, enforced_through, purged_through, purged[start : start + _REPORTS_MAX])
+            some, later = purged[start : start + _REPORTS_MAX], purged[start + _REPORTS_MAX :]
+            # Nobody takes an order for done whose report comes with a later one of these.
+            through = min([purged_through, *(report.order - 1 for report in later)])
+            self._tell(partition, enforced_through, through, some)
 
     def given_up(self, partition: int) -> None:
         """Another process has it now, and speaks for it."""

@@ -21,8 +21,9 @@ def pace_s(settings: Settings) -> float:
 
 
 def absences(last_seen_us: int, now_us: int, settings: Settings) -> bool:
-    """Whether a broker was away for so long that it may have missed a tombstone: for a quarter of their horizon."""
-    return now_us - last_seen_us > settings.tombstone_horizon_s * 1_000_000 / 4
+    """Whether a broker was away for so long that it may have missed a tombstone: for a quarter of their horizon, and for several looks,
+    where the horizon is so short that each look would count as an absence."""
+    return now_us - last_seen_us > max(settings.tombstone_horizon_s / 4, 4 * pace_s(settings)) * 1_000_000
 
 
 class SeenBrokers:
@@ -45,7 +46,8 @@ class SeenBrokers:
 
     def is_due(self, now: int) -> bool:
         """Whether what was seen is to be noted. `now` in microseconds since the epoch."""
-        return bool(self._found) and now - self._noted_us >= self._pace_s * 1_000_000
+        # A clock that was put back makes it due as well.
+        return bool(self._found) and not 0 <= now - self._noted_us < self._pace_s * 1_000_000
 
     def seen(self, now: int) -> list[int]:
         """Takes what was seen."""

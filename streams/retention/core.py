@@ -38,20 +38,21 @@ _SCOPES: Final = {ERASE_SUBJECT: SUBJECT, ERASE_SESSION: SESSION}
 
 
 class Confirmed(Struct, frozen=True, kw_only=True):
-    """What holders have said. `caches`, `partitions` and `sinks`: holder -> the order up to which nothing is readable, or held;
-    `reports`: order -> holder -> what it removed."""
+    """What holders have said. `partitions` and `sinks`: holder -> the order up to which nothing is held; `reports`: order -> holder ->
+    what it removed."""
 
-    caches: Mapping[str, int] = {}
     partitions: Mapping[str, int] = {}
     sinks: Mapping[str, int] = {}
     reports: Mapping[int, Mapping[str, Purged]] = {}
 
 
 class Awaiting(Struct, frozen=True):
-    """`holders`: who has not confirmed; `lapsed`: those of them whose caches are empty by now, whatever they say."""
+    """`holders`: who has not confirmed; `lapsed`: those of them whose caches are empty by now, whatever they say; `confirmed`: who has,
+    where that is asked."""
 
     holders: tuple[str, ...] = ()
     lapsed: tuple[str, ...] = ()
+    confirmed: tuple[str, ...] = ()
 
 
 def scope_of(command: WorkspaceCommand) -> str | None:
@@ -102,33 +103,42 @@ def is_target(command: WorkspaceCommand, scope: str) -> bool:
     return is_id(command.workspace_id, "ws") and is_id(command.target_id, "subj" if scope == SUBJECT else "sess")
 
 
+def number_of(row: RetentionRow) -> int:
+    """Of the order that tells holders of it; 0 while nothing is destroyed."""
+    return _of(row).order
+
+
 def reported(row: RetentionRow, confirmed: Confirmed) -> Erasure:
     """The erasure with what its holders say that they removed."""
     erasure = _of(row)
-    reports = confirmed.reports.get(erasure.order, {})
     counts: dict[str, int] = {}
-    for report in reports.values():
+    for report in confirmed.reports.get(erasure.order, {}).values():
         for what, count in report.counts.items():
             counts[what] = counts.get(what, 0) + count
-    tombstones = [report.tombstones_at for report in reports.values() if report.tombstones_at is not None]
-    return structs.replace(erasure, counts=dict(sorted(counts.items())), tombstones_at=max(tombstones, default=None))
+    return structs.replace(erasure, counts=dict(sorted(counts.items())), tombstones_at=tombstones_at(erasure.order, confirmed))
 
 
-def awaited_to_enforce(row: RetentionRow, confirmed: Confirmed, *, a_lease_is_over: bool) -> Awaiting:
-    """`a_lease_is_over`: since the order was committed."""
-    order = _of(row).order
-    behind = tuple(sorted(holder for holder, through in confirmed.caches.items() if through < order))
-    return Awaiting((), behind) if a_lease_is_over else Awaiting(behind)
+def tombstones_at(order: int, confirmed: Confirmed) -> int | None:
+    """When the last of those was written that compaction has to follow (microseconds); None where there were none."""
+    reports = confirmed.reports.get(order, {}).values()
+    return max((report.tombstones_at for report in reports if report.tombstones_at is not None), default=None)
 
 
-def awaited_to_complete(row: RetentionRow, confirmed: Confirmed, expected: Collection[str], now: int, bound_us: int) -> Awaiting:
-    """`expected`: the holders that every installation has; `bound_us`: how long compaction takes at most, in microseconds."""
-    order = _of(row).order
+def awaited_to_enforce(order: int, caches: Mapping[str, int], *, a_lease_is_over: bool) -> Awaiting:
+    """`caches`: holder -> the order up to which nothing destroyed is readable there; `a_lease_is_over`: since `order` was committed."""
+    behind = tuple(sorted(holder for holder, through in caches.items() if through < order))
+    confirmed = tuple(sorted(holder for holder, through in caches.items() if through >= order))
+    return Awaiting((), behind, confirmed) if a_lease_is_over else Awaiting(behind, (), confirmed)
+
+
+def awaited_to_complete(order: int, confirmed: Confirmed, expected: Collection[str], now: int | None, bound_us: int) -> Awaiting:
+    """`expected`: the holders that every installation has; `now`: None where no clock is believed; `bound_us`: how long compaction takes
+    at most, in microseconds."""
     behind = [holder for holder in expected if confirmed.partitions.get(holder, 0) < order]
     behind += [holder for holder, through in confirmed.sinks.items() if through < order]
     if not behind:
-        tombstones_at = reported(row, confirmed).tombstones_at
-        if tombstones_at is not None and now < tombstones_at + bound_us:
+        written_at = tombstones_at(order, confirmed)
+        if written_at is not None and (now is None or now < written_at + bound_us):
             behind.append(COMPACTION)
     return Awaiting(tuple(sorted(behind)))
 

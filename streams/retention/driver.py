@@ -5,8 +5,9 @@ destroyed is so before the transaction that tells of it commits, and after the o
 one destroys once more, which changes nothing, and tells once.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -14,9 +15,7 @@ from streams.clock import boottime_s
 from streams.custody.days import day_end_us
 from streams.custody.keyring import Keyring, SecretRef
 from streams.custody.sealing import Sealer
-from streams.errors import RecordUnreadable
-from streams.holders.clocks import clocks_agree
-from streams.holders.partitions import holder_id
+from streams.errors import KeyringUnavailable, RecordUnreadable
 from streams.log.confirmations import ClockOffset
 from streams.log.position import Position
 from streams.log.reader import Record, Row
@@ -32,7 +31,6 @@ from streams.log.retention import (
     REISSUE,
     REQUESTED,
     SUBJECT,
-    Purged,
     RetentionRow,
     WorkspaceCommand,
     WorkspaceOutcome,
@@ -46,42 +44,27 @@ from streams.loop.handler import Get
 from streams.loop.setting_aside import set_aside
 from streams.loop.step import Step
 from streams.retention import core, entries
-from streams.retention.bound import compaction_bound_s
+from streams.retention.believed import BelievedClock
 from streams.retention.brokers import SeenBrokers, absences
+from streams.retention.days import OverDays
+from streams.retention.entries import UnderWay
+from streams.retention.progress import Progress, Said
 from streams.retention.receipts import CurrentKey, receipt
-from streams.session.days import day_of, written
 from streams.settings import Settings
 from streams.store.table import Put, Reads
 
 ROLE: Final = "retention"
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 """Of the rows in its store: another one, and the store is made anew from the changelog."""
-HOLDING_ROLES: Final = ("custodian", "agents")
-"""Whose partitions every installation has."""
 NOBODY: Final = "ws_" + "0" * 32
 """Stands for the workspace of what concerns all of them."""
 
 _AT_ONCE: Final = 200
 """Erasures that are destroyed, or go a step further, in one transaction."""
-_DAYS_AT_ONCE: Final = 500
-_DAYS_EVERY_S: Final = 5.0
-_COMPLETION_EVERY_S: Final = 0.25
-_PENDING_MAX: Final = 100_000
+_KEYRING_PAUSE_S: Final = 1.0
+"""After it could not destroy: what is asked meanwhile is accepted."""
 
 _log = structlog.get_logger(__name__)
-
-
-class Said(Protocol):
-    """What holders have said (`streams.holders.confirmed`)."""
-
-    hurried: bool
-    known_as_of_s: float
-
-    def caches(self) -> dict[str, int]: ...
-    def partitions(self) -> dict[str, int]: ...
-    def sinks(self) -> dict[str, int]: ...
-    def sinks_left(self) -> set[str]: ...
-    def reports(self, order: int) -> dict[str, Purged]: ...
 
 
 class Driver:
@@ -106,22 +89,16 @@ class Driver:
         topics = Topics(settings.topic_prefix)
         self.input, self.changelog = topics.workspace_commands, topics.custody
         self._outcomes, self._retention, self._deadletter = topics.workspace_outcomes, topics.retention, topics.deadletter
-        self._settings, self._keyring, self._said, self._key = settings, keyring, said, current_key
+        self._settings, self._keyring, self._key = settings, keyring, current_key
         self._sealer = Sealer(keyring, cache_seconds=settings.lease_s)
-        self._clock_offset, self._brokers, self._elapsed = clock_offset, brokers, elapsed
-        self._expected = [holder_id(role, each) for role in HOLDING_ROLES for each in range(settings.partitions)]
-        self._bound_us = int(compaction_bound_s(settings) * 1_000_000)
-        self._pending: dict[str, RetentionRow] | None = None
-        """Erasures that are not complete; None: to be read from the store."""
-        self._since_s: dict[str, float] = {}
-        """Erasure -> since when its order is known to be committed."""
-        self._due: list[RetentionRow] = []
-        self._next_days_s = self._next_completion_s = 0.0
-        self._days: list[SecretRef] = []
-        self._stored_sinks: set[str] = set()
-        self.stopped = False
-        """Whether nothing is destroyed because this clock and the broker's disagree."""
-        self.destroyed_days = 0
+        self._brokers, self._elapsed = brokers, elapsed
+        self.clock = BelievedClock(settings, clock_offset, elapsed)
+        self.days = OverDays(settings, keyring, self.clock, elapsed)
+        self.progress = Progress(settings, said, self.clock, elapsed)
+        self._loaded = False
+        self._due: list[UnderWay] = []
+        self._destroys_from_s = 0.0
+        self.destroyed_days = self.destroyed_scopes = 0
 
     # -- what is asked ----------------------------------------------------------------------------------------------------
 
@@ -163,32 +140,30 @@ class Driver:
 
     def is_due(self, partition: int, store: Reads, now: int) -> bool:
         self._load(store)
-        self._due = self._steps_due(now)
-        self._look_for_days(now)
-        return bool(self._due or self._days or self._sinks_changed(store) or self._brokers_due(store, now))
+        destroys = self._elapsed() >= self._destroys_from_s
+        self._due = self.progress.due(now, _AT_ONCE, destroys=destroys)
+        days = destroys and self.days.look(now)
+        return bool(self._due or days or self.progress.new_sinks() or self.progress.sinks_left() or self._brokers_due(now))
 
     def tick(self, step: Step) -> None:
-        due, self._due = self._due, []
-        days, self._days = self._days, []
-        # Records of this step may have changed what was due; a row that is further is due again at the next tick.
-        rows = [row for row in due if self._pending is not None and self._pending.get(row.id) == row]
+        rows = self._rows_due(step)
         fresh = [row for row in rows if row.state == ACCEPTED]
-        refs = [_secret_of(row) for row in fresh] + days
-        if refs:
-            self._keyring.destroy(refs)
+        days, found = self.days.taken()
+        self._destroy([*map(_secret_of, fresh), *days])
         for row in fresh:
             self._order_erased(step, row)
         for ref in days:
             self._order_expired(step, ref)
+        for ref in found:
+            step.put(entries.day_key(ref), entries.number_entry("day", 0, step.now))
         for row in rows:
             if row.state == DESTROYED:
-                awaiting = self._awaited_to_enforce(row)
-                confirmed = [holder for holder in self._said.caches() if holder not in awaiting.lapsed]
+                awaiting = self.progress.to_enforce(row)
                 after = core.enforced(row, step.now)
-                self._put(step, self._receipted(after, ENFORCED, step.now, confirmed, awaiting.lapsed))
+                self._put(step, self._receipted(after, ENFORCED, step.now, awaiting.confirmed, awaiting.lapsed))
             elif row.state == ENFORCED:
-                after = core.complete(row, self._confirmed(row), step.now)
-                self._put(step, self._receipted(after, COMPLETE, step.now, [*self._expected, *self._said.sinks()]))
+                after = core.complete(row, self.progress.confirmed(core.number_of(row)), step.now)
+                self._put(step, self._receipted(after, COMPLETE, step.now, self.progress.purgers()))
         self._note_sinks(step)
         self._note_brokers(step)
 
@@ -198,74 +173,43 @@ class Driver:
             yield from entries.restored(key, value)
 
     def discard(self) -> None:
-        self._pending, self._due, self._days = None, [], []
+        self._loaded, self._due = False, []
 
     def awaited(self, row: RetentionRow, now: int) -> tuple[str, ...]:
-        """Who is waited for until the erasure's next state, or, where it is enforced, until it is complete."""
-        if row.state == DESTROYED:
-            return self._awaited_to_enforce(row).holders or ("lease",)
-        if row.state == ENFORCED:
-            return self._awaited_to_complete(row, now).holders
-        return ()
+        """Who is waited for until the erasure's next state. From any thread, as `told`."""
+        return self.progress.awaited(row, now)
 
     def told(self, row: RetentionRow) -> RetentionRow:
         """With what was removed so far."""
         if row.erasure is None or row.state in (ACCEPTED, COMPLETE):
             return row
-        return core.with_reports(row, self._confirmed(row))
+        return core.with_reports(row, self.progress.confirmed(core.number_of(row)))
 
-    @property
-    def pending(self) -> list[RetentionRow]:
-        return list((self._pending or {}).values())
+    def under_way(self, state: str) -> list[UnderWay]:
+        """None where another process has the partition."""
+        return self.progress.of_state(state) if self._loaded else []
 
-    def _steps_due(self, now: int) -> list[RetentionRow]:
-        pending, now_s = self._pending or {}, self._elapsed()
-        self._said.hurried = any(row.state == DESTROYED for row in pending.values())
-        for row in pending.values():
-            if row.state == DESTROYED:
-                self._since_s.setdefault(row.id, now_s)
-        looks = now_s >= self._next_completion_s
-        if looks:
-            self._next_completion_s = now_s + _COMPLETION_EVERY_S
-        due = []
-        for row in pending.values():
-            if (
-                row.state == ACCEPTED
-                or (row.state == DESTROYED and self._is_enforced(row))
-                or (row.state == ENFORCED and looks and not self._awaited_to_complete(row, now).holders)
-            ):
-                due.append(row)
-                if len(due) == _AT_ONCE:
-                    break
-        return due
+    def _rows_due(self, step: Step) -> list[RetentionRow]:
+        """Records of this step may have changed what was due; what is further is due again at the next tick."""
+        due, self._due = self._due, []
+        values = step.get_many([entries.erasure_key(each.id) for each in due])
+        rows = [(entries.erasure_in(value), each) for value, each in zip(values, due, strict=True) if value is not None]
+        return [row for row, each in rows if row.state == each.state]
 
-    def _is_enforced(self, row: RetentionRow) -> bool:
-        awaiting = self._awaited_to_enforce(row)
-        # Whoever registered before the order was committed has to be known.
-        known = self._said.known_as_of_s >= self._since_s.get(row.id, float("inf"))
-        return not awaiting.holders and (known or self._lease_is_over(row))
-
-    def _awaited_to_enforce(self, row: RetentionRow) -> core.Awaiting:
-        confirmed = core.Confirmed(caches=self._said.caches())
-        return core.awaited_to_enforce(row, confirmed, a_lease_is_over=self._lease_is_over(row))
-
-    def _lease_is_over(self, row: RetentionRow) -> bool:
-        since_s = self._since_s.get(row.id)
-        return since_s is not None and self._elapsed() - since_s >= self._settings.lease_s
-
-    def _awaited_to_complete(self, row: RetentionRow, now: int) -> core.Awaiting:
-        return core.awaited_to_complete(row, self._confirmed(row), self._expected, now, self._bound_us)
-
-    def _confirmed(self, row: RetentionRow) -> core.Confirmed:
-        order = 0 if row.erasure is None else row.erasure.order
-        sinks = {**dict.fromkeys(self._stored_sinks, 0), **self._said.sinks()}
-        return core.Confirmed(partitions=self._said.partitions(), sinks=sinks, reports={order: self._said.reports(order)})
+    def _destroy(self, refs: list[SecretRef]) -> None:
+        try:
+            if refs:
+                self._keyring.destroy(refs)
+        except KeyringUnavailable:
+            self._destroys_from_s = self._elapsed() + _KEYRING_PAUSE_S
+            raise
 
     # -- what is told -----------------------------------------------------------------------------------------------------
 
     def _order_erased(self, step: Step, row: RetentionRow) -> None:
         erasure = row.erasure
         assert erasure is not None
+        self.destroyed_scopes += 1
         order = self._next_order(step)
         self._put(step, core.destroyed(row, order, step.now))
         self._tell(
@@ -278,6 +222,7 @@ class Driver:
 
     def _order_expired(self, step: Step, ref: SecretRef) -> None:
         self.destroyed_days += 1
+        step.put(entries.day_key(ref), None)
         self._tell(
             step,
             RetentionRow(
@@ -290,15 +235,10 @@ class Driver:
         return core.with_receipt(row, receipt(row, name, self._key(), now, holders=tuple(holders), lapsed=tuple(lapsed)))
 
     def _put(self, step: Step, row: RetentionRow) -> None:
+        each = entries.under_way(row)
         step.put(entries.erasure_key(row.id), entries.erasure_entry(row))
-        done = row.state == COMPLETE
-        step.put_local(entries.pending_key(row.id), None if done else b"")
-        assert self._pending is not None
-        if done:
-            del self._pending[row.id]
-            self._since_s.pop(row.id, None)
-        else:
-            self._pending[row.id] = row
+        step.put_local(*entries.pending_put(each))
+        self.progress.put(each)
         self._tell(step, row)
 
     def _tell(self, step: Step, row: RetentionRow) -> None:
@@ -309,41 +249,17 @@ class Driver:
         step.put(entries.ORDERS, entries.number_entry("orders", order))
         return order
 
-    # -- days, sinks, brokers -----------------------------------------------------------------------------------------------
-
-    def _look_for_days(self, now: int) -> None:
-        now_s = self._elapsed()
-        if self._days or now_s < self._next_days_s:
-            return
-        limit = max(1, min(_DAYS_AT_ONCE, int(self._settings.expiries_per_s)))
-        found = self._keyring.days_before(written(day_of(now - int(self._settings.destruction_grace_s * 1_000_000))), limit)
-        self._next_days_s = now_s + (limit / self._settings.expiries_per_s if len(found) == limit else _DAYS_EVERY_S)
-        if found and not self._may_destroy(now, now_s):
-            self._next_days_s = now_s + 1.0
-            return
-        self._days = found
-
-    def _may_destroy(self, now: int, now_s: float) -> bool:
-        """Only while this clock agrees with the broker's; where it does not, nothing is destroyed, and that is said."""
-        offset = self._clock_offset()
-        may = clocks_agree(offset, now_us=now, boottime_s=now_s, drift_s=self._settings.clock_drift_s)
-        if offset is not None and not may and not self.stopped:
-            _log.error("clock_disagrees", role=ROLE, broker_ahead_us=offset.ahead_us, limit_s=self._settings.clock_drift_s)
-        self.stopped = offset is not None and not may
-        return may
-
-    def _sinks_changed(self, store: Reads) -> bool:
-        return bool(set(self._said.sinks()) - self._stored_sinks or self._said.sinks_left() & self._stored_sinks)
+    # -- sinks, brokers -----------------------------------------------------------------------------------------------------
 
     def _note_sinks(self, step: Step) -> None:
-        for sink in set(self._said.sinks()) - self._stored_sinks:
+        new, left = self.progress.new_sinks(), self.progress.sinks_left()
+        for sink in new:
             step.put(entries.sink_key(sink), entries.number_entry("sink", 0))
-            self._stored_sinks.add(sink)
-        for sink in self._said.sinks_left() & self._stored_sinks:
+        for sink in left:
             step.put(entries.sink_key(sink), None)
-            self._stored_sinks.discard(sink)
+        self.progress.stored(sinks=new, left=left)
 
-    def _brokers_due(self, store: Reads, now: int) -> bool:
+    def _brokers_due(self, now: int) -> bool:
         return self._brokers is not None and self._brokers.is_due(now)
 
     def _note_brokers(self, step: Step) -> None:
@@ -364,17 +280,12 @@ class Driver:
                 self._tell(step, row)
 
     def _load(self, store: Reads | Step) -> None:
-        if self._pending is not None:
+        if self._loaded:
             return
-        pending: dict[str, RetentionRow] = {}
-        for key, _ in _few(store, entries.PENDING, _PENDING_MAX):
-            erasure_id = key[len(entries.PENDING) :].decode()
-            value = store.get(entries.erasure_key(erasure_id))
-            if value is not None:
-                pending[erasure_id] = entries.erasure_in(value)
-        self._pending = pending
-        self._since_s = {erasure_id: since for erasure_id, since in self._since_s.items() if erasure_id in pending}
-        self._stored_sinks = {key[len(entries.SINKS) :].decode() for key, _ in _few(store, entries.SINKS, _PENDING_MAX)}
+        pending = [entries.pending_in(value) for _, value in _all(store, entries.PENDING)]
+        self.progress.load(pending, (key[len(entries.SINKS) :].decode() for key, _ in _all(store, entries.SINKS)))
+        self.days.load(entries.day_of_key(key) for key, _ in _all(store, entries.DAYS))
+        self._loaded = True
 
 
 def _read(record: Record) -> tuple[WorkspaceCommand, str]:
@@ -395,8 +306,8 @@ def _secret_of(row: RetentionRow) -> SecretRef:
     return SecretRef("subject" if erasure.scope == SUBJECT else "session", row.workspace_id, erasure.scope_id)
 
 
-def _few(store: Reads | Step, prefix: bytes, count: int) -> list[tuple[bytes, bytes]]:
+def _all(store: Reads | Step, prefix: bytes) -> list[tuple[bytes, bytes]]:
     if isinstance(store, Step):
-        return store.first_few(prefix, count)
+        return store.first_few(prefix, sys.maxsize)
     with store.scan(prefix) as rows:
-        return [row for row, _ in zip(rows, range(count), strict=False)]
+        return list(rows)

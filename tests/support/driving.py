@@ -113,16 +113,22 @@ class Driven:
 
 
 @contextmanager
-def driving(settings: Settings) -> Iterator[Driven]:
-    """With a driver that runs in a thread."""
+def asking(settings: Settings) -> Iterator[Driven]:
+    """Without a driver."""
     keyring = open_local_keyring(settings.data_dir / "keyring")
     driven = Driven(settings, keyring)
     try:
-        with driver_thread(settings):
-            yield driven
+        yield driven
     finally:
         driven.close()
         keyring.close()
+
+
+@contextmanager
+def driving(settings: Settings) -> Iterator[Driven]:
+    """With a driver that runs in a thread."""
+    with asking(settings) as driven, driver_thread(settings):
+        yield driven
 
 
 @contextmanager

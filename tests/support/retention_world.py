@@ -7,7 +7,7 @@ from pathlib import Path
 from streams.custody.keyring import Keyring, SecretRef
 from streams.custody.signing import SigningKey
 from streams.custody.sqlite_keyring import open_local_keyring
-from streams.errors import Fatal, KeyringUnavailable
+from streams.errors import Fatal, KeyringUnavailable, StreamsError
 from streams.log.confirmations import ClockOffset
 from streams.log.retention import (
     ERASE_SESSION,
@@ -46,6 +46,7 @@ class Said:
     def __init__(self) -> None:
         self.hurried = False
         self.known_as_of_s = float("inf")
+        self.failed: StreamsError | None = None
         self.of_caches: dict[str, int] = {}
         self.of_partitions: dict[str, int] = {}
         self.of_sinks: dict[str, int] = {}
@@ -69,7 +70,7 @@ class Said:
 
 
 class FlakyKeyring:
-    """`away` fails every destruction; `destroyed_refs` are those that were, in order."""
+    """`away` fails whatever the driver asks; `destroyed_refs` are those that were destroyed, in order."""
 
     def __init__(self, keyring: Keyring) -> None:
         self.keyring, self.away = keyring, False
@@ -81,16 +82,22 @@ class FlakyKeyring:
         self.keyring.destroy(refs)
         self.destroyed_refs += refs
 
+    def days_before(self, day: str, limit: int) -> list[SecretRef]:
+        if self.away:
+            raise KeyringUnavailable("away")
+        return self.keyring.days_before(day, limit)
+
     def __getattr__(self, name: str) -> object:
         return getattr(self.keyring, name)
 
 
 class RetentionWorld:
-    """`now` in microseconds; `ahead_us` is by how much the broker's clock differs."""
+    """`now` in microseconds, as the driver's clock shows it; `ahead_us` is by how much the broker's differs, None where nobody knows."""
 
     def __init__(self, folder: Path) -> None:
         self.now = 1_800_000_000 * SECOND
         self.ahead_us: int | None = 0
+        self.jumped_us = 0
         self.settings = Settings(partitions=1, data_dir=folder, lease_s=10)
         self.cluster = Cluster(1)
         self.keyring = FlakyKeyring(open_local_keyring(folder / "keyring"))
@@ -103,7 +110,7 @@ class RetentionWorld:
     def start(self, instance: str = "0") -> None:
         settings = replace(self.settings, instance=instance)
         self.driver = Driver(
-            settings, self.keyring, self.said, lambda: self._key, self._offset, elapsed=lambda: self.now / SECOND,  # type: ignore[arg-type]
+            settings, self.keyring, self.said, lambda: self._key, self._offset, elapsed=self._elapsed,  # type: ignore[arg-type]
         )  # fmt: skip
         self.driver.tick_s = 0.0
         self.loop = Loop(
@@ -129,6 +136,15 @@ class RetentionWorld:
         for _ in range(rounds):
             self.now += SECOND // 2
             self.step()
+
+    def jump(self, seconds: int) -> None:
+        """Somebody sets the driver's clock; no time passes."""
+        self.now += seconds * SECOND
+        self.jumped_us += seconds * SECOND
+        self.ahead_us = -self.jumped_us
+
+    def put_right(self) -> None:
+        self.jump(-self.jumped_us // SECOND)
 
     def dies_at(self, point: CrashPoint) -> None:
         self.crash.point = point
@@ -173,4 +189,7 @@ class RetentionWorld:
         self.keyring.keyring.close()
 
     def _offset(self) -> ClockOffset | None:
-        return None if self.ahead_us is None else ClockOffset(self.ahead_us, self.now / SECOND, self.now)
+        return None if self.ahead_us is None else ClockOffset(self.ahead_us, self._elapsed(), self.now)
+
+    def _elapsed(self) -> float:
+        return (self.now - self.jumped_us) / SECOND

@@ -1,5 +1,6 @@
 """The retention driver: each step once and in order, wherever it dies; destroyed only by a clock that is believed."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.custody.keyring import SecretRef
-from streams.log.retention import ACCEPTED, COMPLETE, DAY, DESTROYED, ENFORCED, KNOWN, LATE, Purged
+from streams.errors import BrokerUnavailable, ContentUnavailable
+from streams.log.retention import ACCEPTED, COMPLETE, DAY, DEAD_LETTERS, DESTROYED, ENFORCED, KNOWN, LATE, Purged
 from streams.loop.crash import CrashPoint
 from tests.support.examples import made_up_id
 from tests.support.retention_world import SECOND, WORKSPACE, RetentionWorld
@@ -166,6 +168,35 @@ def test_where_the_keyring_is_away_nothing_is_told_and_it_goes_on_afterwards(wor
     assert world.state(erasure_id) == ENFORCED
 
 
+def test_what_is_asked_while_the_keyring_is_away_is_accepted(world: RetentionWorld) -> None:
+    first = world.ask(subject())
+    world.keyring.away = True
+    world.settle(4)
+    second = world.ask(subject(1))
+    world.settle(4)
+    assert world.loop is not None
+    assert (world.state(first), world.state(second)) == (ACCEPTED, ACCEPTED)
+
+
+def test_nothing_is_complete_by_a_clock_that_was_put_forward(world: RetentionWorld) -> None:
+    erasure_id = world.ask(subject())
+    world.settle(4)
+    world.said.of_orders[1] = {"agents/0": Purged(order=1, tombstones_at=world.now)}
+    world.everybody_follows()
+    world.settle()
+    world.ahead_us = -30 * 86_400 * SECOND
+    world.now += 30 * 86_400 * SECOND
+    world.settle()
+    assert world.state(erasure_id) == ENFORCED
+    assert world.driver.clock.stopped
+
+
+def test_whoever_no_longer_hears_holders_ends(world: RetentionWorld) -> None:
+    world.said.failed = BrokerUnavailable("for good")
+    with pytest.raises(BrokerUnavailable):
+        world.settle(2)
+
+
 class TestDays:
     def day_of_the_past(self, world: RetentionWorld) -> SecretRef:
         ref = SecretRef("day", WORKSPACE, "2026-12-01")
@@ -181,6 +212,48 @@ class TestDays:
         world.start("another")
         world.settle(20)
         assert len(world.orders()) == 1
+
+    @pytest.mark.parametrize("point", POINTS)
+    @pytest.mark.parametrize("rounds", [1, 2, 3])
+    def test_killed_at_any_point_each_day_is_destroyed_and_told_once(self, world: RetentionWorld, point: CrashPoint, rounds: int) -> None:
+        ref = self.day_of_the_past(world)
+        world.settle(10)
+        other = SecretRef("dead_letters", WORKSPACE, "2026-12-02")
+        world.keyring.keyring.secrets([other], create=True)
+        for _ in range(rounds):
+            world.dies_at(point)
+            world.settle(12)
+            world.kill()
+            world.start()
+        world.crash.point = None
+        world.settle(30)
+        assert [(order.order, order.kind, order.id) for order in world.orders()] == [(1, DAY, ref.id), (2, DEAD_LETTERS, other.id)]
+        assert world.keyring.keyring.destroyed([ref, other]) == {ref, other}
+
+    def test_where_the_keyring_is_away_days_wait_for_it(self, world: RetentionWorld) -> None:
+        self.day_of_the_past(world)
+        world.keyring.away = True
+        world.settle(20)
+        assert world.loop is not None
+        assert world.orders() == []
+        world.keyring.away = False
+        world.settle(20)
+        assert len(world.orders()) == 1
+
+    def test_what_was_noted_stays_while_the_clock_is_not_believed(self, world: RetentionWorld) -> None:
+        ref = self.day_of_the_past(world)
+        world.dies_at(CrashPoint.AFTER_STORE_WRITE)
+        world.settle(20)
+        assert world.loop is None
+        world.ahead_us = 600 * SECOND
+        world.start()
+        world.settle(20)
+        assert (world.orders(), world.keyring.keyring.destroyed([ref])) == ([], frozenset())
+        assert world.driver.days.late_us(world.now) > 0
+        world.ahead_us = 0
+        world.settle(20)
+        assert [order.id for order in world.orders()] == [ref.id]
+        assert world.driver.days.late_us(world.now) == 0
 
     def test_a_day_stays_for_its_grace(self, world: RetentionWorld) -> None:
         # 1,800,000,000 is 2027-01-15T08:00Z: the day before has been over for eight hours.
@@ -198,11 +271,11 @@ class TestDays:
         self.day_of_the_past(world)
         world.settle(20)
         assert world.orders() == []
-        assert world.driver.stopped == (ahead_us is not None)
+        assert world.driver.clock.stopped == (ahead_us is not None)
         world.ahead_us = 0
         world.settle(20)
         assert len(world.orders()) == 1
-        assert not world.driver.stopped
+        assert not world.driver.clock.stopped
 
     def test_a_clock_that_goes_back_brings_no_day_back(self, world: RetentionWorld) -> None:
         ref = self.day_of_the_past(world)
@@ -228,7 +301,13 @@ STEPS = st.one_of(
     st.tuples(st.just("crash"), st.integers(0, len(POINTS) - 1)),
     st.tuples(st.just("restart"), st.just(0)),
     st.tuples(st.just("keyring"), st.integers(0, 1)),
+    st.tuples(st.just("day"), st.integers(0, 2)),
+    st.tuples(st.just("clock"), st.sampled_from([-400, -1, 1, 400])),
 )
+
+
+def a_day(number: int) -> SecretRef:
+    return SecretRef("day", WORKSPACE, f"2026-12-0{number + 1}")
 
 
 @settings(max_examples=60, deadline=None)
@@ -237,7 +316,9 @@ def test_whatever_happens_each_erasure_goes_forward_once_and_ends(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
     world = RetentionWorld(tmp_path_factory.mktemp("world"))
-    asked: set[str] = set()
+    asked, over = set[str](), set[SecretRef]()
+    to_come = SecretRef("day", WORKSPACE, "2027-02-01")
+    world.keyring.keyring.secrets([to_come], create=True)
     try:
         world.start()
         for what, number in steps:
@@ -255,18 +336,29 @@ def test_whatever_happens_each_erasure_goes_forward_once_and_ends(
                 world.dies_at(POINTS[number])
             elif what == "keyring":
                 world.keyring.away = bool(number)
+            elif what == "day":
+                over.add(a_day(number))
+                with contextlib.suppress(ContentUnavailable):
+                    world.keyring.keyring.secrets([a_day(number)], create=True)
+            elif what == "clock":
+                world.jump(number * 86_400)
             else:
                 world.kill()
                 world.start()
             check(world)
+            assert world.keyring.keyring.destroyed([to_come]) == frozenset()
         world.crash.point, world.keyring.away = None, False
+        world.put_right()
         world.kill()
         world.start()
-        world.settle(6)
+        world.settle(16)
         world.everybody_follows()
         world.settle(30)
         check(world)
-        assert {world.state(erasure_id) for erasure_id in asked} <= {COMPLETE}
+        # A clock that was put forward finds what was asked before to be late.
+        late = {None} if any(outcome.status == LATE for outcome in world.outcomes()) else set()
+        assert {world.state(erasure_id) for erasure_id in asked} <= {COMPLETE} | late
+        assert {order.id for order in world.orders() if order.kind == DAY} == {ref.id for ref in over}
     finally:
         world.close()
 
@@ -276,7 +368,9 @@ def check(world: RetentionWorld) -> None:
     orders = [order.order for order in world.orders()]
     assert orders == list(range(1, len(orders) + 1))
     assert len({order.id for order in world.orders()}) == len(orders)
-    destroyed = world.keyring.keyring.destroyed([secret(order.id) for order in world.orders()])
+    destroyed = world.keyring.keyring.destroyed(
+        [SecretRef("day" if order.kind == DAY else "subject", WORKSPACE, order.id) for order in world.orders()]
+    )
     assert len(destroyed) == len(orders)
     by_erasure: dict[str, list[str]] = {}
     for row in world.rows():

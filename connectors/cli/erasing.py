@@ -32,7 +32,7 @@ def erase(
     """Asks, and with `wait` stays until it is complete; shows it with its last receipt, or writes its receipts to a file where one is
     named.
 
-    Raises `Retriable` (erasure.awaited) where it takes longer than `timeout_s`: the same again goes on waiting; `Misconfigured` where
+    Raises `Retriable` (erasure.awaited) where it takes longer than `timeout_s`: `erasures show` goes on looking; `Misconfigured` where
     nothing can be written, and what the client raises.
     """
     asked = client.erase_subject(target) if scope == "subject" else client.erase_session(target)

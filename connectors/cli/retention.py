@@ -28,7 +28,8 @@ def erase(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Erase a person or a session: what is sealed for it opens nowhere any more, and nobody can undo it. The same again is safe."""
+    """Erase a person or a session: what is sealed for it opens nowhere any more, and nobody can undo it. Keep the erasure's id, or the
+    pseudonym: once it is done, your own id of the person leads nowhere, and who has returned under it is somebody else."""
     from connectors.cli import erasing
 
     scope: Literal["subject", "session"] = "subject" if subject is not None else "session"

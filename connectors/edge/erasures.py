@@ -125,7 +125,8 @@ class ErasureService:
         if not is_id(named, "subj"):
             return keyring.pseudonym(workspace_id, SUBJECT, named, create=False), request
         refs = (SecretRef("subject", workspace_id, named),)
-        known = keyring.secrets(refs, create=False) or keyring.destroyed(refs)
+        # A subject without content has no secret, and is somebody all the same.
+        known = keyring.is_named(workspace_id, named) or keyring.secrets(refs, create=False) or keyring.destroyed(refs)
         return (named if known else None), request
 
 

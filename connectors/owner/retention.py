@@ -35,14 +35,18 @@ from streams.query.erasures import ErasureReads
 from streams.query.freshness import Freshness
 from streams.retention.brokers import SeenBrokers
 from streams.retention.core import COMPACTION
-from streams.retention.driver import ROLE, Driver
+from streams.retention.driver import KEYRING, ROLE, Driver
 from streams.settings import Settings
 from streams.store.store import Store
 
 CLOCK: Final = "clock"
 """The kind of a confirmation that is nobody's: the time of its arrival is what is asked for."""
 _MEASURED_S: Final = 20.0
-_REASONS: Final = {"lease": "a lease is not over yet", COMPACTION: "the broker has yet to remove what tombstones stand for"}
+_REASONS: Final = {
+    KEYRING: "its secret cannot be destroyed now",
+    "lease": "a lease is not over yet",
+    COMPACTION: "the broker has yet to remove what tombstones stand for",
+}
 
 
 def run_retention(

@@ -23,6 +23,7 @@ WHAT: Final = "agent_checkpoints"
 """What is counted: rows and versions."""
 _ORDERS_AT_ONCE: Final = 200
 _ROWS_AT_ONCE: Final = 500
+_PAGE: Final = 1_000
 _NUDGE_US: Final = 1_000_000
 _KEPT_HORIZONS: Final = 13
 """For how many horizons of tombstones it is kept which rows were removed: about a quarter of a year."""
@@ -55,6 +56,8 @@ class Purging:
         self._known: dict[int, int] = {}
         """Partition -> the last order that was known before the records of this step were decided: what they may have put under a later
         one is not in the store yet."""
+        self._reissued: dict[int, tuple[int, bytes]] = {}
+        """Partition -> the order whose tombstones are being written again, and from which row on."""
         self._nudge: dict[int, tuple[int, int]] = {}
         """Partition -> when it is to be nudged next, and until when."""
 
@@ -87,6 +90,7 @@ class Purging:
     def discard(self) -> None:
         self._told.clear()
         self._nudge.clear()
+        self._reissued.clear()
         self._telling.given_up_all()
 
     def _follow(self, step: Step, order: Order, limit: int) -> tuple[int, bool]:
@@ -112,22 +116,32 @@ class Purging:
         return len(gone), len(found) < limit
 
     def _remove_again(self, step: Step, order: Order, limit: int) -> tuple[int, bool]:
-        """Each tombstone once more; what is kept of them too long is forgotten."""
+        """Each tombstone once more; what is kept of them too long is forgotten. A page at a time: a process that begins again passes
+        over those that are written for this order."""
+        number, start = self._reissued.get(step.partition, (0, b""))
+        page = step.first_few(rows.PURGED, _PAGE, start if number == order.order else None)
         written = 0
-        for row, value in step.first_few(rows.PURGED, 1_000_000):
+        for row, value in page:
             purged = _purged(value)
             key = row[len(rows.PURGED) :]
             if step.now - purged["purged_at"] > self._kept_us:
                 step.put(row, None)
             elif purged["order"] < order.order and step.get(key) is None:
                 if written == limit:
-                    return written, False
+                    break
                 step.put(key, None)
                 step.put(row, codec.encode(_ENTRY, {"order": order.order, "purged_at": purged["purged_at"]}))
                 written += 1
+            self._reissued[step.partition] = (order.order, row + b"\0")
+        else:
+            if len(page) < _PAGE:
+                self._reissued.pop(step.partition, None)
+                if written:
+                    self._report(step, order, written)
+                return written, True
         if written:
             self._report(step, order, written)
-        return written, True
+        return written, False
 
     def _report(self, step: Step, order: Order, count: int) -> None:
         key = rows.REPORTS + _bytes(order.order)

@@ -37,6 +37,7 @@ from streams.custody.keyring import (
     WorkspaceKeyProvider,
     hashed_name,
     refuse_destroyed,
+    require_outside,
 )
 from streams.errors import BlobStoreUnavailable, Invalid, KeyringUnavailable
 from streams.session.ids import is_id
@@ -100,6 +101,7 @@ class BucketKeyring:
             found = self._objects.read(name)
             if found is not None or not create:
                 return None if found is None else found.content.decode()
+            require_outside(outside_id)
             minted = f"{PSEUDONYM_PREFIXES[kind]}_{os.urandom(16).hex()}"
             # What an erasure goes by is there first: a name whose creation was broken off leads to nobody.
             self._objects.create(f"{workspace_id}/people/{minted}", hashed.encode())
@@ -110,6 +112,13 @@ class BucketKeyring:
         if there is None:
             raise KeyringUnavailable("keyring: the name was forgotten just now")
         return there.content.decode()
+
+    def is_named(self, workspace_id: str, pseudonym: str) -> bool:
+        with _translated():
+            person = self._objects.read(f"{workspace_id}/people/{pseudonym}")
+            # One whose creation was broken off stands for nobody.
+            names = [] if person is None else [f"{workspace_id}/names/{kind}/{person.content.decode()}" for kind in PSEUDONYM_PREFIXES]
+            return any((found := self._objects.read(name)) is not None and found.content.decode() == pseudonym for name in names)
 
     def secrets(self, refs: Collection[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
         wanted = list(dict.fromkeys(refs))

@@ -19,6 +19,7 @@ from typing import Final, Literal, Protocol, cast
 from msgspec import Struct
 
 from streams.errors import ContentUnavailable, Invalid
+from streams.session.ids import is_id
 from streams.session.words import CONTENT_ERASED, CONTENT_EXPIRED
 
 SECRET_BYTES: Final = 32
@@ -71,7 +72,15 @@ class Keyring(Protocol):
         ...
 
     def pseudonym(self, workspace_id: str, kind: PseudonymKind, outside_id: str, *, create: bool) -> str | None:
-        """The subj_ or actr_ identifier of an outside name; None where there is none and `create` is false."""
+        """The subj_ or actr_ identifier of an outside name; None where there is none and `create` is false.
+
+        Raises `Invalid` for a name that cannot be one: no Unicode, or with `create` one that is spelled like a pseudonym. Who echoes
+        what an answer told would make another person of it, and an erasure would mean the first.
+        """
+        ...
+
+    def is_named(self, workspace_id: str, pseudonym: str) -> bool:
+        """Whether a pseudonym stands for an outside name still."""
         ...
 
     def secrets(self, refs: Collection[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
@@ -133,6 +142,12 @@ class WorkspaceKeyProvider(Protocol):
     def unwrap(self, workspace_id: str, key_id: str, wrapped: bytes) -> bytes:
         """Raises `Misconfigured` where this provider does not hold that key, `KeyringUnavailable` where it cannot answer now."""
         ...
+
+
+def require_outside(outside_id: str) -> None:
+    """Raises `Invalid` for what is spelled like a pseudonym of ours."""
+    if any(is_id(outside_id, prefix) for prefix in PSEUDONYM_PREFIXES.values()):
+        raise Invalid("outside id: subj_ or actr_ and 32 hex digits is a pseudonym, not an id of yours")
 
 
 def hashed_name(identity_key: bytes, outside_id: str) -> bytes:

@@ -36,6 +36,7 @@ from streams.custody.keyring import (
     WorkspaceKeyProvider,
     hashed_name,
     refuse_destroyed,
+    require_outside,
 )
 from streams.custody.local_keys import LocalKeyFile
 from streams.errors import Invalid, KeyringUnavailable, Misconfigured
@@ -134,6 +135,7 @@ class SqliteKeyring:
             found = reader.execute(_PSEUDONYM_OF, mapping).fetchall()
         if found or not create:
             return str(found[0][0]) if found else None
+        require_outside(outside_id)
         minted = f"{PSEUDONYM_PREFIXES[kind]}_{os.urandom(16).hex()}"
 
         def work(connection: sqlite3.Connection) -> str:
@@ -145,6 +147,11 @@ class SqliteKeyring:
             return str(connection.execute(_PSEUDONYM_OF, mapping).fetchall()[0][0])
 
         return self._writer.commit(work)
+
+    def is_named(self, workspace_id: str, pseudonym: str) -> bool:
+        query = "SELECT 1 FROM pseudonyms WHERE pseudonym = ? AND workspace_id = ? AND forgotten = 0"
+        with self._reader() as reader:
+            return bool(reader.execute(query, (pseudonym, workspace_id)).fetchall())
 
     def secrets(self, refs: Collection[SecretRef], *, create: bool) -> dict[SecretRef, bytes]:
         named = {ref.name: ref for ref in refs}

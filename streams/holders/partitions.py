@@ -5,7 +5,8 @@ confirmation may be lost, and whoever waits takes the same report twice for one.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from streams.clock import boottime_s, now_us
@@ -24,6 +25,13 @@ def holder_id(role: str, partition: int) -> str:
     return f"{role}/{partition}"
 
 
+def in_parts(purged_through: int, purged: Sequence[Purged], most: int = _REPORTS_MAX) -> Iterator[tuple[int, Sequence[Purged]]]:
+    """Reports by `most` at a time, one part at least. Nobody takes an order for done whose report comes with a later part."""
+    for start in range(0, max(1, len(purged)), most):
+        later = purged[start + most :]
+        yield min([purged_through, *(report.order - 1 for report in later)]), purged[start : start + most]
+
+
 class PartitionHolders:
     """Of one process. Thread-safe. `told` goes with each commit that changes something, and with each takeover; `again` now and then."""
 
@@ -32,27 +40,29 @@ class PartitionHolders:
         self.log = ConfirmationLog(settings, f"{role}.partitions")
         self._lock = threading.Lock()
         self._held: dict[int, tuple[int, int]] = {}
+        self._unstored: dict[int, dict[int, Purged]] = {}
+        """Partition -> order -> what was told and is not known to be stored. It goes with each confirmation until it is: an order that is
+        taken for done without its report would be told of as if nothing had been removed."""
         self._told_s = boottime_s()
 
     def told(self, partition: int, enforced_through: int, purged_through: int, purged: Sequence[Purged] = ()) -> None:
         """Only what is committed."""
         with self._lock:
             self._held[partition] = (enforced_through, purged_through)
-        for start in range(0, max(1, len(purged)), _REPORTS_MAX):
-            some, later = purged[start : start + _REPORTS_MAX], purged[start + _REPORTS_MAX :]
-            # Nobody takes an order for done whose report comes with a later one of these.
-            through = min([purged_through, *(report.order - 1 for report in later)])
-            self._tell(partition, enforced_through, through, some)
+            self._unstored.setdefault(partition, {}).update({report.order: report for report in purged})
+        self._tell(partition, enforced_through, purged_through)
 
     def given_up(self, partition: int) -> None:
         """Another process has it now, and speaks for it."""
         with self._lock:
             self._held.pop(partition, None)
+            self._unstored.pop(partition, None)
 
     def given_up_all(self) -> None:
         """Those that are still here are told of again."""
         with self._lock:
             self._held.clear()
+            self._unstored.clear()
 
     def again(self) -> None:
         """Tells what holds, where it was not told for a while."""
@@ -63,15 +73,27 @@ class PartitionHolders:
         with self._lock:
             held = dict(self._held)
         for partition, (enforced, purged) in held.items():
-            self._tell(partition, enforced, purged, ())
+            self._tell(partition, enforced, purged)
 
     def close(self) -> None:
         self.log.close()
 
-    def _tell(self, partition: int, enforced_through: int, purged_through: int, purged: Sequence[Purged]) -> None:
-        self.log.tell(
-            Confirmation(
-                holder_id=holder_id(self._role, partition), kind=PARTITION, process=self._process, enforced_through=enforced_through,
-                purged_through=purged_through, purged=tuple(purged), told_at=now_us(),
-            )
-        )  # fmt: skip
+    def _tell(self, partition: int, enforced_through: int, purged_through: int) -> None:
+        with self._lock:
+            unstored = sorted(self._unstored.get(partition, {}).values(), key=lambda report: report.order)
+        for through, reports in in_parts(purged_through, unstored):
+            self.log.tell(
+                Confirmation(
+                    holder_id=holder_id(self._role, partition), kind=PARTITION, process=self._process, enforced_through=enforced_through,
+                    purged_through=through, purged=tuple(reports), told_at=now_us(),
+                ),
+                partial(self._stored, partition, reports),
+            )  # fmt: skip
+
+    def _stored(self, partition: int, reports: Sequence[Purged]) -> None:
+        with self._lock:
+            of_partition = self._unstored.get(partition, {})
+            for report in reports:
+                # One that has grown since is still to be told.
+                if of_partition.get(report.order) == report:
+                    del of_partition[report.order]

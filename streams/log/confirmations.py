@@ -1,6 +1,7 @@
 """Writes confirmations of holders, and measures by them how far this clock is from the broker's."""
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -41,8 +42,9 @@ class ConfirmationLog:
         """As last measured; None before the first delivery."""
         return self._offset
 
-    def tell(self, told: Confirmation) -> None:
-        """Sends it, and looks at what was delivered before. One that is lost is told again with the next."""
+    def tell(self, told: Confirmation, on_stored: Callable[[], None] | None = None) -> None:
+        """Sends it, and looks at what was delivered before. `on_stored` is called, from whoever looks, once it is stored: one that is
+        lost is its teller's to tell again."""
         sent_at = now_us()
 
         def delivered(error: KafkaError | None, message: Message) -> None:
@@ -50,6 +52,8 @@ class ConfirmationLog:
                 _log.warning("confirmation_lost", holder=told.holder_id, reason=error.name())
             else:
                 self._measure(sent_at, message.timestamp()[1] * 1000)
+                if on_stored is not None:
+                    on_stored()
 
         try:
             self._producer.produce(self._topic, encode_confirmation(told), told.holder_id.encode(), 0, on_delivery=delivered)

@@ -23,7 +23,8 @@ def pace_s(settings: Settings) -> float:
 def absences(last_seen_us: int, now_us: int, settings: Settings) -> bool:
     """Whether a broker was away for so long that it may have missed a tombstone: for a quarter of their horizon, and for several looks,
     where the horizon is so short that each look would count as an absence."""
-    return now_us - last_seen_us > max(settings.tombstone_horizon_s / 4, 4 * pace_s(settings)) * 1_000_000
+    # A time that is yet to come was told by a clock that was wrong: how long it was away nobody knows.
+    return abs(now_us - last_seen_us) > max(settings.tombstone_horizon_s / 4, 4 * pace_s(settings)) * 1_000_000
 
 
 class SeenBrokers:

@@ -292,3 +292,19 @@ class KeyringContract:
         assert keyring.workspaces() == []
         keyring.secrets([session(), session(0, OTHER_WORKSPACE)], create=True)
         assert keyring.workspaces() == [WORKSPACE, OTHER_WORKSPACE]
+
+    def test_a_name_that_is_spelled_like_a_pseudonym_becomes_nobody(self, keyring: Keyring) -> None:
+        for outside_id in (f"subj_{'0' * 32}", f"actr_{'1' * 32}"):
+            with pytest.raises(Invalid, match="pseudonym"):
+                keyring.pseudonym(WORKSPACE, "subject", outside_id, create=True)
+            assert keyring.pseudonym(WORKSPACE, "subject", outside_id, create=False) is None
+        assert keyring.pseudonym(WORKSPACE, "subject", "subj_mine", create=True)
+
+    def test_a_pseudonym_is_known_while_it_stands_for_somebody(self, keyring: Keyring) -> None:
+        made = keyring.pseudonym(WORKSPACE, "subject", "mia", create=True)
+        assert made is not None
+        assert keyring.is_named(WORKSPACE, made)
+        assert not keyring.is_named(OTHER_WORKSPACE, made)
+        assert not keyring.is_named(WORKSPACE, f"subj_{'0' * 32}")
+        keyring.destroy([SecretRef("subject", WORKSPACE, made)])
+        assert not keyring.is_named(WORKSPACE, made)

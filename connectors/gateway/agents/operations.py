@@ -16,6 +16,7 @@ from connectors.gateway.agents import fields
 from connectors.gateway.agents.failures import Failure, invalid, keeps_no_content, not_found
 from connectors.gateway.service import Gateway
 from streams.agents.core import KINDS
+from streams.session.ids import is_id
 from streams.session.words import ZDR
 
 VERSIONS_MAX: Final = 100
@@ -27,6 +28,8 @@ _NUMBER_MAX: Final = 10**9
 def new_state(body: dict[str, Any], agent_id: str, if_match: str | None = None) -> NewState:
     """What a body asks to be saved by `agent_id`. Raises `Failure` for the first thing that is wrong."""
     subject_id = fields.required_string(body, "subject_id", fields.NAME_MAX)
+    if is_id(subject_id, "subj"):
+        raise invalid('Field "subject_id" is a pseudonym, not an id of yours.')
     if fields.optional_string(body, "agent_id", fields.NAME_MAX) not in (None, agent_id):
         raise not_found()
     run_id = fields.optional_string(body, "run_id", fields.NAME_MAX)

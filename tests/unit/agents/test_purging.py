@@ -113,6 +113,27 @@ def test_tombstones_are_written_once_more_where_a_broker_came_back(world: AgentW
     assert set(world.telling.through.values()) == {reissue}
 
 
+def test_many_tombstones_are_written_again_a_page_at_a_time(world: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streams.agents.purging._PAGE", 3)
+    for number in range(1, 9):
+        world.save(scope(number), number)
+    world.settle()
+    for number in range(1, 9):
+        world.order(subject(number))
+    world.settle()
+    before = {number: len(tombstones_of(world, number)) for number in range(1, 9)}
+    world.order("broker-1", REISSUE)
+    world.settle(30)
+    assert {number: len(tombstones_of(world, number)) for number in range(1, 9)} == {number: count + 1 for number, count in before.items()}
+    assert set(world.telling.through.values()) == {world.orders.reached}
+
+
+def tombstones_of(world: AgentWorld, number: int) -> list[int]:
+    """Offsets."""
+    key, place = rows.head_key(scope(number).key), (TOPICS.agent_checkpoints, world.partition(scope(number)))
+    return [entry.offset for entry in world.cluster.committed(place) if entry.key == key and entry.value is None]
+
+
 def test_what_was_removed_long_ago_is_forgotten_at_last(world: AgentWorld) -> None:
     world.save(scope(1), 1)
     world.settle()

@@ -10,7 +10,7 @@ import pytest
 from streams.agents.core import AgentScope
 from streams.custodian.custodian import ROLE
 from streams.holders.caches import orders_in
-from streams.holders.partitions import holder_id
+from streams.holders.partitions import holder_id, in_parts
 from streams.log.reader import Record
 from streams.log.retention import ERASED, PARTITION, SUBJECT, Confirmation, Order, Purged, RetentionRow, encode_retention
 from tests.contract.holder_contract import WORKSPACE, Held, HolderContract
@@ -187,3 +187,11 @@ class TestPartitionsOfTheCustodian(HolderContract):
             yield held
         finally:
             held.world.close()
+
+
+@pytest.mark.parametrize(
+    ("orders", "parts"), [([], [(9, [])]), ([3, 4], [(9, [3, 4])]), ([3, 4, 5, 6, 7], [(4, [3, 4]), (6, [5, 6]), (9, [7])])]
+)
+def test_reports_in_parts_complete_no_order_whose_report_is_still_to_come(orders: list[int], parts: list[tuple[int, list[int]]]) -> None:
+    told = in_parts(9, [Purged(order=order) for order in orders], 2)
+    assert [(through, [report.order for report in reports]) for through, reports in told] == parts

@@ -39,6 +39,8 @@ from streams.session.events import CheckpointAttributes, Event
 from streams.settings import Settings
 from streams.store.table import Reads
 
+_BURST_S, _BURST_MIN = 0.2, 50.0
+"""How much of what may go in a second goes at once, and how many may in any case: the disk is others' too."""
 _DONE_AT_ONCE: Final = 500
 """Jobs whose end becomes rows in one transaction of a partition."""
 _CHECKPOINTS_AT_ONCE: Final = 500
@@ -130,7 +132,8 @@ class Destroying:
 
     def _allowance(self, now: int) -> int:
         passed_s = max(0, now - self._allowed_at) / 1_000_000
-        self._allowed, self._allowed_at = min(self._per_s, self._allowed + passed_s * self._per_s), now
+        burst = max(min(self._per_s, _BURST_MIN), self._per_s * _BURST_S)
+        self._allowed, self._allowed_at = min(burst, self._allowed + passed_s * self._per_s), now
         return int(self._allowed)
 
     def _next(self, partition: int, store: Reads, index: bytes, now: int, count: int) -> list[bytes]:

@@ -22,7 +22,7 @@ ERASURES_MAX: Final = 64
 EXPIRIES_MAX: Final = 1_000
 """Jobs that wait here at most; the others wait in their stores."""
 _ERASURES_AT_ONCE: Final = 16
-_EXPIRIES_AT_ONCE: Final = 250
+_EXPIRIES_AT_ONCE: Final = 100
 _PAUSE_S: Final = 2.0
 _log = structlog.get_logger(__name__)
 

@@ -1,15 +1,21 @@
 """When the log, the owners or the keyring do not answer, or too much is asked."""
 
+import json
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
 from connectors.gateway.limits import GatewayLimits
+from streams.custody.sealing import Sealer
+from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import BrokerUnavailable, KeyringUnavailable
+from streams.log.record import decode_event
 from tests.support.gateway import World, key, message, ndjson, new_session, post, world
 from tests.support.waiting import eventually
 
@@ -104,6 +110,25 @@ def test_nothing_is_sealed_while_the_keyring_is_away(shared: World, client: http
     response = client.post(f"/v1/sessions/{session}/events", json=message(actor="new"), headers=key())
     refused(response, "service.keyring_unavailable")
     assert len(shared.log.commands) == sent
+
+
+def test_what_was_acknowledged_opens_with_the_keyring_as_the_disk_had_it_then(shared: World, client: httpx.Client, tmp_path: Path) -> None:
+    """A power cut between keyring and Kafka: the secrets are on the disk before the command leaves, so every copy of the files that is
+    taken after an answer, with no process ended and nothing flushed for it, opens what was answered."""
+    session = new_session(client, subject="power-cut")
+    told = post(client, f"/v1/sessions/{session}/events", message("said before the lights went out"))
+    directory = tmp_path / "keyring"
+    directory.mkdir()
+    for path in (shared.settings.data_dir / "keyring").iterdir():
+        # Read by another process: opening SQLite's files in this one would give up its locks.
+        content = subprocess.run(["cat", path], stdout=subprocess.PIPE, check=True).stdout
+        if not path.name.endswith("-shm"):
+            (directory / path.name).write_bytes(content)
+            (directory / path.name).chmod(0o600)
+    events = [event for event in map(decode_event, shared.log.events[session]) if event.event_id in told["event_ids"]]
+    with closing(open_local_keyring(directory)) as keyring:
+        opened = Sealer(keyring, cache_seconds=1).open_many(events)
+    assert opened == [json.dumps(message("said before the lights went out")["content"], separators=(",", ":")).encode()]
 
 
 def test_a_gateway_that_may_have_missed_a_revocation_refuses_everybody(client: httpx.Client, shared: World) -> None:

@@ -26,7 +26,7 @@ up: setup $(if $(TAPS),setup-taps)  ## keep it running: local Kafka and all role
 	@$(BIN)/session-streams up $(if $(TAPS),--taps)
 
 test: setup-test  ## all tests, on a real local broker
-	@$(PYTEST) -n 3 --dist loadfile $(ARGS)
+	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: setup-test  ## format, lint, types, layers
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 from msgspec import Struct
 
 from streams.custody.cache import BoundedCache
-from streams.custody.group_commit import GroupCommit, connect, exclusive, transaction
+from streams.custody.group_commit import GroupCommit, connect
 from streams.custody.keyring import (
     DAY_KINDS,
     PSEUDONYM_PREFIXES,
@@ -39,33 +39,11 @@ from streams.custody.keyring import (
     require_outside,
 )
 from streams.custody.local_keys import LocalKeyFile
-from streams.errors import Invalid, KeyringUnavailable, Misconfigured
-from streams.files import sync_directory
+from streams.custody.sqlite_schema import prepare
+from streams.errors import Invalid, KeyringUnavailable
 from streams.session.ids import is_id
 
 LOCAL_KEY_NAME: Final = "workspace.key"
-_FORMAT: Final = 2
-_DAYS: Final = """
-CREATE TABLE days (name TEXT PRIMARY KEY, day TEXT NOT NULL) WITHOUT ROWID;
-CREATE INDEX days_by_day ON days (day);
-"""
-"""Names only, so they may move."""
-_DAYS_OF_BEFORE: Final = """
-INSERT INTO days (name, day) SELECT name, substr(name, -10) FROM secrets
-    WHERE destroyed = 0 AND (name LIKE '%/day/%' OR name LIKE '%/dead_letters/%');
-"""
-_SCHEMA: Final = """
-CREATE TABLE workspace_keys (
-    id INTEGER PRIMARY KEY, workspace_id TEXT NOT NULL, generation INTEGER NOT NULL,
-    provider_key_id TEXT NOT NULL, wrapped BLOB NOT NULL, UNIQUE (workspace_id, generation));
-CREATE TABLE secrets (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, generation INTEGER NOT NULL,
-    destroyed INTEGER NOT NULL, wrapped BLOB NOT NULL);
-CREATE TABLE pseudonyms (
-    id INTEGER PRIMARY KEY, workspace_id TEXT NOT NULL, kind TEXT NOT NULL, pseudonym TEXT NOT NULL UNIQUE,
-    forgotten INTEGER NOT NULL, bucket BLOB NOT NULL, outside_hash BLOB NOT NULL);
-CREATE INDEX pseudonyms_by_bucket ON pseudonyms (bucket) WHERE forgotten = 0;
-"""
 _WRAPPED_BYTES: Final = SECRET_BYTES + 8
 _NOTHING: Final = bytes(_WRAPPED_BYTES)
 _PSEUDONYM_OF: Final = (
@@ -115,7 +93,7 @@ class SqliteKeyring:
         self._identity_keys: BoundedCache[str, bytes] = BoundedCache(seconds=_KEY_CACHE_S, max_entries=_KEYS_CACHED)
         lock_path = path.with_name(path.name + ".lock")
         try:
-            _prepare(path, lock_path, timeout_s)
+            prepare(path, lock_path, timeout_s)
         except (sqlite3.Error, OSError) as error:
             raise KeyringUnavailable(f"keyring {path}: {error}") from error
         self._writer = GroupCommit(path, lock_path, timeout_s=timeout_s, truncate_timeout_s=truncate_timeout_s)
@@ -428,24 +406,3 @@ def _select(connection: sqlite3.Connection, names: list[str]) -> dict[str, _Row]
 
 def _refuse_destroyed(named: dict[str, SecretRef], rows: dict[str, _Row]) -> None:
     refuse_destroyed(named[name] for name, row in rows.items() if row.destroyed)
-
-
-def _prepare(path: Path, lock_path: Path, timeout_s: float) -> None:
-    """Create the database, readable by its owner only, once among all processes."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with exclusive(lock_path):
-        # Never open an existing database beside SQLite: closing the descriptor would give up SQLite's own locks on it.
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        with contextlib.closing(connect(path, timeout_s=timeout_s)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL").fetchall()
-            (found,) = connection.execute("PRAGMA user_version").fetchone()
-            if found > _FORMAT:
-                raise Misconfigured(f"keyring {path}: format {found}, this program knows {_FORMAT}")
-            if found < _FORMAT:
-                script = _SCHEMA + _DAYS if found == 0 else _DAYS + _DAYS_OF_BEFORE
-                with transaction(connection):
-                    for statement in filter(str.strip, script.split(";")):
-                        connection.execute(statement)
-                    connection.execute(f"PRAGMA user_version={_FORMAT}")
-        sync_directory(path.parent)

@@ -155,7 +155,7 @@ def tables_of_the_log(settings: Settings) -> TapView:
 def topics_on(settings: Settings) -> set[str]:
     """But for the broker's own, among them the offsets of groups, and those of tests that share the broker."""
     names = AdminClient({"bootstrap.servers": settings.bootstrap}).list_topics(timeout=20).topics
-    others = re.compile(r"__|t[0-9a-f]{10}\.")
+    others = re.compile(r"__|t[0-9a-f]{10}\.|(?:up|cmd)\.[0-9]+\.")
     return {name for name in names if name.startswith(settings.topic_prefix) or not others.match(name)}
 
 

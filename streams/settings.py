@@ -93,7 +93,7 @@ class Settings:
     """How long after its end what has expired is destroyed: a clock that was wrong for less destroys nothing that is still retained."""
     clock_drift_s: float = 60.0
     """By how much this clock and the broker's may differ while something is destroyed because its time is over."""
-    expiries_per_s: float = 600.0
+    expiries_per_s: float = 700.0
     """What a custodian destroys at most because its time is over, so that a large lot of it delays nobody."""
     tombstone_horizon_s: float = 7 * 86_400.0
     """How long a compacted topic keeps tombstones, longer than any outage after which a broker comes back with its disk; a store that was

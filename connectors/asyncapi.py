@@ -122,7 +122,7 @@ _CHANNELS: Final = {
         ("confirmation",),
         "^.+/.+$",
         "there is one",
-        ("custodian", "agents", "gateway", "authority"),
+        ("retention", "custodian", "agents", "gateway", "authority"),
         ("retention",),
     ),
     "workspaces.commands": _Channel(

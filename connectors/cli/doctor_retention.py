@@ -15,6 +15,7 @@ from connectors.owner.messages import ErasureAnswer
 from connectors.owner.token import internal_token
 from streams.clock import now_us
 from streams.errors import BrokerUnavailable, RecordUnreadable, StreamsError
+from streams.holders.partitions import holders_expected
 from streams.log.follower import CompactedFollower
 from streams.log.reader import PartitionReader, end_offsets, log_start_offsets
 from streams.log.retention import (
@@ -39,8 +40,6 @@ _GRACE_S: Final = 60.0
 """A custodian that was killed is back by then."""
 _SILENT_S: Final = 300.0
 """The stores of partitions say something every minute."""
-_ROLES: Final = ("custodian", "agents")
-"""Whose partitions every installation has."""
 
 
 class Heard(NamedTuple):
@@ -81,7 +80,7 @@ def erasures(settings: Settings) -> Iterator[Finding]:
 def holders(settings: Settings) -> Iterator[Finding]:
     """Raises what reading the topic raises."""
     heard, now = heard_of(settings), now_us()
-    expected = {f"{role}/{partition}" for role in _ROLES for partition in range(settings.partitions)}
+    expected = set(holders_expected(settings.partitions))
     absent = sorted(expected - heard.keys())
     silent = sorted(
         holder

@@ -34,8 +34,8 @@ from streams.projections.tables import Tables
 from streams.query.erasures import ErasureReads
 from streams.query.freshness import Freshness
 from streams.retention.brokers import SeenBrokers
-from streams.retention.core import COMPACTION
-from streams.retention.driver import KEYRING, ROLE, Driver
+from streams.retention.core import COMPACTION, KEYRING, LEASE
+from streams.retention.driver import ROLE, Driver
 from streams.settings import Settings
 from streams.store.store import Store
 
@@ -44,7 +44,7 @@ CLOCK: Final = "clock"
 _MEASURED_S: Final = 20.0
 _REASONS: Final = {
     KEYRING: "its secret cannot be destroyed now",
-    "lease": "a lease is not over yet",
+    LEASE: "a lease is not over yet",
     COMPACTION: "the broker has yet to remove what tombstones stand for",
 }
 

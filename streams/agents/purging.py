@@ -5,6 +5,7 @@ with the first order, and finds nothing left to remove. Which rows were removed 
 that was away longer than tombstones are kept brings old values back, and each is deleted once more (design 09, "Erasure on disk").
 """
 
+from collections.abc import Iterator
 from typing import Final, Protocol
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Struct
 from schemas import codec
 from streams.agents import rows
 from streams.errors import StoreUnusable
+from streams.holders.compaction import NUDGE_S, compaction_bound_s
 from streams.holders.orders import Orders
 from streams.log.retention import REISSUE, SUBJECT, Order, Purged
 from streams.loop.step import Step
@@ -24,7 +26,7 @@ WHAT: Final = "agent_checkpoints"
 _ORDERS_AT_ONCE: Final = 200
 _ROWS_AT_ONCE: Final = 500
 _PAGE: Final = 1_000
-_NUDGE_US: Final = 1_000_000
+_NUDGE_US: Final = int(NUDGE_S * 1_000_000)
 _KEPT_HORIZONS: Final = 13
 """For how many horizons of tombstones it is kept which rows were removed: about a quarter of a year."""
 _NUMBER_BYTES: Final = 8
@@ -49,7 +51,8 @@ class Purging:
 
     def __init__(self, settings: Settings, orders: Orders, telling: Telling) -> None:
         self.orders, self._telling = orders, telling
-        self._nudged_for_us = int(_bound_us(settings))
+        # As long as its tombstones may take to be followed.
+        self._nudged_for_us = int(compaction_bound_s(settings) * 1_000_000)
         self._kept_us = int(settings.tombstone_horizon_s * 1_000_000) * _KEPT_HORIZONS
         self._told: dict[int, int] = {}
         """Partition -> the order up to which it was told what is removed."""
@@ -66,7 +69,7 @@ class Purging:
         followed = _number(store.get(rows.FOLLOWED))
         self._known[partition] = self.orders.reached
         if self._told.get(partition) != followed:
-            self._tell(partition, store, followed)
+            self._tell(partition, store, followed, now)
         self._telling.again()
         nudge_at, until = self._nudge.get(partition, (0, 0))
         return followed < self._known[partition] or nudge_at <= now < until
@@ -104,16 +107,24 @@ class Purging:
     def _remove(self, step: Step, order: Order, limit: int) -> tuple[int, bool]:
         if limit <= 0:
             return 0, False
-        found = step.first_few(f"{order.workspace_id}/{order.id}/".encode(), limit)
+        prefix = f"{order.workspace_id}/{order.id}/".encode()
+        found = step.first_few(prefix, limit)
         gone = [(key, value) for key, value in found if step.get(key) is not None]
+        count, at = 0, 0
         for key, value in gone:
             step.put(key, None)
             for row, held in rows.local_rows(key, rows.stored(value), None):
                 step.put_local(row, held)
+            count, at = count + (step.get(rows.PURGED + key) is None), step.now
             step.put(rows.PURGED + key, codec.encode(_ENTRY, {"order": order.order, "purged_at": step.now}))
-        if gone:
-            self._report(step, order, len(gone))
-        return len(gone), len(found) < limit
+        if len(found) == limit:
+            return len(gone), False
+        # A report is in a store only. That of one which died is told from what it left on the changelog.
+        for purged in _purged_before(step, prefix):
+            count, at = count + 1, max(at, purged["purged_at"])
+        if count:
+            self._report(step, order, count, at)
+        return len(gone), True
 
     def _remove_again(self, step: Step, order: Order, limit: int) -> tuple[int, bool]:
         """Each tombstone once more; what is kept of them too long is forgotten. A page at a time: a process that begins again passes
@@ -137,26 +148,35 @@ class Purging:
             if len(page) < _PAGE:
                 self._reissued.pop(step.partition, None)
                 if written:
-                    self._report(step, order, written)
+                    self._report_more(step, order, written)
                 return written, True
         if written:
-            self._report(step, order, written)
+            self._report_more(step, order, written)
         return written, False
 
-    def _report(self, step: Step, order: Order, count: int) -> None:
-        key = rows.REPORTS + _bytes(order.order)
-        before = step.get(key)
+    def _report_more(self, step: Step, order: Order, count: int) -> None:
+        before = step.get(rows.REPORTS + _bytes(order.order))
         known = 0 if before is None else msgspec.msgpack.decode(before, type=Report).count
-        step.put_local(key, msgspec.msgpack.encode(Report(known + count, step.now)))
-        self._nudge[step.partition] = (step.now + _NUDGE_US, step.now + self._nudged_for_us)
+        self._report(step, order, known + count, step.now)
 
-    def _tell(self, partition: int, store: Reads, followed: int) -> None:
+    def _report(self, step: Step, order: Order, count: int, at: int) -> None:
+        step.put_local(rows.REPORTS + _bytes(order.order), msgspec.msgpack.encode(Report(count, at)))
+        self._nudge_from(step.partition, at, step.now + _NUDGE_US)
+
+    def _nudge_from(self, partition: int, at: int, first: int) -> None:
+        """Tombstones were written at `at`."""
+        until = max(at + self._nudged_for_us, self._nudge.get(partition, (0, 0))[1])
+        self._nudge[partition] = (first, until)
+
+    def _tell(self, partition: int, store: Reads, followed: int, now: int) -> None:
         before = self._told.get(partition)
         purged = []
         with store.scan(rows.REPORTS, start=rows.REPORTS + _bytes(0 if before is None else before + 1)) as found:
             for key, value in found:
                 order = _number(key[len(rows.REPORTS) :])
                 report = msgspec.msgpack.decode(value, type=Report)
+                if before is None:  # what wrote them may be gone, and have nudged it no more
+                    self._nudge_from(partition, report.at, now)
                 if order <= followed:
                     purged.append(Purged(order=order, counts={WHAT: report.count}, tombstones_at=report.at))
         self._told[partition] = followed
@@ -178,14 +198,16 @@ class NoOrders:
         """Goes on."""
 
 
-def _bound_us(settings: Settings) -> float:
-    """How long a quiet partition is nudged, at most: as long as its tombstones may take to be followed."""
-    lag_s = min(settings.compacted_segment_s, settings.compaction_lag_s)
-    return (settings.transaction_timeout_s + lag_s + settings.compaction_margin_s + settings.file_delete_delay_s) * 1_000_000
-
-
 def _bytes(number: int) -> bytes:
     return number.to_bytes(_NUMBER_BYTES, "big")
+
+
+def _purged_before(step: Step, prefix: bytes) -> Iterator[dict[str, int]]:
+    """What is stored of rows that were removed below `prefix`, a page at a time."""
+    prefix, start = rows.PURGED + prefix, None
+    while page := step.first_few(prefix, _PAGE, start):
+        yield from (_purged(value) for _, value in page)
+        start = page[-1][0] + b"\0"
 
 
 def _number(value: bytes | None) -> int:

@@ -127,7 +127,7 @@ class Destroying:
             self._given.difference_update(keys)
             self._floors.cursors.pop((partition, EXPIRE), None)
             if not self._alarmed:
-                _log.error("clock_not_agreed", why="nothing that has expired is destroyed until it agrees with the broker's")
+                _log.error("clock_disagrees", role="custodian", why="no checkpoint that has expired goes until it agrees with the broker's")
             self._alarmed = True
 
     def _allowance(self, now: int) -> int:

@@ -75,7 +75,7 @@ class Removing:
         self._changed = threading.Condition()
         self._waiting: dict[bool, deque[Job]] = {False: deque(), True: deque()}
         self._done: dict[int, list[Done]] = {}
-        self._epoch, self._working, self._closing = 0, 0, False
+        self._epoch, self._closing = 0, False
         self._thread = threading.Thread(target=self._run, name="removing", daemon=True)
 
     def start(self) -> None:

@@ -59,10 +59,6 @@ def named(key: bytes) -> tuple[str, bytes, str]:
     return session_id.decode(), kind, identifier.decode()
 
 
-def is_timer(key: bytes) -> bool:
-    return key.split(b"/", 2)[1] in (LEASE, WAIT)
-
-
 def encode_timer(timer: Timer) -> bytes:
     """A whole value."""
     return codec.encode(_TIMER, msgspec.structs.asdict(timer))

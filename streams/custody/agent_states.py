@@ -5,10 +5,8 @@ Blocking, where a secret has to be asked for.
 """
 
 import os
-from functools import lru_cache
 from typing import Final, NamedTuple
 
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -47,8 +45,9 @@ def seal_agent_state(sealer: Sealer, place: StatePlace, text: bytes, *, ask: boo
     day_end_us(place.expiry_day)
     subject, day = _references(place)
     secrets = sealer.secrets((subject, day), create=True, ask=ask)
+    cipher = sealer.cipher(agent_state_key, secrets[subject], secrets[day])
     random = os.urandom(NONCE_BYTES + SALT_BYTES)
-    return sealed_with(_cipher(secrets[subject], secrets[day]), _aad(place), random[:NONCE_BYTES], random[NONCE_BYTES:], text)
+    return sealed_with(cipher, _aad(place), random[:NONCE_BYTES], random[NONCE_BYTES:], text)
 
 
 def open_agent_state(sealer: Sealer, place: StatePlace, ciphertext: bytes, digest: bytes, *, ask: bool = True) -> bytes:
@@ -64,7 +63,7 @@ def open_agent_state(sealer: Sealer, place: StatePlace, ciphertext: bytes, diges
             # Why it is closed only the keyring knows.
             raise NotAtHand
         raise ContentUnavailable(f"state of {place.save_id}", code=_why_closed(sealer, subject, day, over))
-    opened = opened_with(_cipher(secrets[subject], secrets[day]), _aad(place), ciphertext, digest)
+    opened = opened_with(sealer.cipher(agent_state_key, secrets[subject], secrets[day]), _aad(place), ciphertext, digest)
     if not isinstance(opened, Opened):
         raise ContentUnavailable(f"state of {place.save_id}: a claim check, which no state is", code=UNREADABLE)
     return opened.json_text
@@ -84,9 +83,3 @@ def _references(place: StatePlace) -> tuple[SecretRef, SecretRef]:
 
 def _aad(place: StatePlace) -> bytes:
     return content_aad(place.workspace_id, place.scope_key, place.save_id, _FIELD)
-
-
-@lru_cache(4096)
-def _cipher(subject_secret: bytes, day_secret: bytes) -> AESGCM:
-    """Asked with the secrets themselves, which come from the keyring or its cache each time: it never answers for one that is gone."""
-    return AESGCM(agent_state_key(subject_secret, day_secret))

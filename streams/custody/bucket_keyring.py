@@ -10,7 +10,8 @@
   slow process brings no secret back.
 - The bucket must keep no versions: an overwritten secret would stay. Whether it does is asked at the start. Replication and object
   locks to elsewhere are not seen from here.
-- A rotation keeps the key before the last: a process that is slow wraps with it, and wraps anew at once. The next rotation takes it away.
+- A rotation keeps the key before the last: a process that is slow wraps with it, and wraps anew at once. The next rotation takes it away;
+  so who gives up a key file or KMS key rotates once more when every process has been started anew.
 
 What a destruction overwrites is gone from the bucket when the call returns, as far as the service keeps its word.
 """
@@ -18,8 +19,9 @@ What a destruction overwrites is gone from the bucket when the call returns, as 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
@@ -51,6 +53,7 @@ _KEYS_CACHED: Final = 1024
 _KEY_CACHE_S: Final = 300.0
 """After that the provider is asked again, so that a key withdrawn there stops opening here."""
 _ATTEMPTS: Final = 5
+_NAMES_AT_ONCE: Final = 1000
 
 
 class _Found(Protocol):
@@ -155,12 +158,11 @@ class BucketKeyring:
 
     def rotate(self, workspace_id: str) -> int:
         generations = self._generations(workspace_id)
-        unfinished = len(generations) > 1 and self._any_older(workspace_id, generations[-1])
-        newest = generations[-1] if unfinished else self._begun(workspace_id, generations[-1] if generations else 0)
+        last = generations[-1] if generations else 0
+        newest = last if self._is_unfinished(workspace_id, generations) else self._begun(workspace_id, last)
         self._newest.forget((workspace_id,))
-        rewrapped = 0
-        for name in self._secret_names(workspace_id):
-            rewrapped += self._rewrapped(workspace_id, name, newest)
+        rewrap = partial(self._rewrapped, workspace_id, newest)
+        rewrapped = sum(sum(self._each(rewrap, page)) for page in self._pages(workspace_id))
         with _translated():
             for generation in generations:
                 if generation < newest - 1:
@@ -169,11 +171,10 @@ class BucketKeyring:
         return rewrapped
 
     def counts(self, workspace_id: str) -> dict[str, int]:
-        names = list(self._secret_names(workspace_id))
-        counts = Counter(
-            "destroyed" if found is not None and found.content == _TOMBSTONE else name.split("/")[2]
-            for name, found in zip(names, self._each(self._objects.read, names), strict=True)
-        )
+        counts: Counter[str] = Counter()
+        for page in self._pages(workspace_id):
+            found = zip(page, self._each(self._objects.read, page), strict=True)
+            counts.update("destroyed" if each and each.content == _TOMBSTONE else name.split("/")[2] for name, each in found)
         generations = self._generations(workspace_id)
         return {**dict(sorted(counts.items())), "generation": generations[-1] if generations else 0}
 
@@ -211,9 +212,10 @@ class BucketKeyring:
             return found.content
         newest = self._generations(workspace_id)[-1]
         if newest != generation:
-            # A rotation began meanwhile, and may not have seen this one.
+            # A rotation began meanwhile, and may not have seen this one. Its key may even be gone by now.
             self._newest.forget((workspace_id,))
-            self._rewrapped(workspace_id, name, newest)
+            self._rewrapped(workspace_id, newest, name, {value: secret})
+            value = self._wrapped(workspace_id, newest, secret)
         return value
 
     def _destroy(self, ref: SecretRef) -> None:
@@ -251,8 +253,6 @@ class BucketKeyring:
 
         return self._identity.get_many((workspace_id,), load).get(workspace_id)
 
-    # -- the workspace's keys ---------------------------------------------------------------------------------------------
-
     def _generations(self, workspace_id: str) -> list[int]:
         with _translated():
             return sorted(int(name.rsplit("/", 1)[1]) for name in self._objects.names(f"{workspace_id}/keys"))
@@ -276,17 +276,17 @@ class BucketKeyring:
 
     def _workspace_key(self, workspace_id: str, generation: int) -> bytes:
         def load(_: list[tuple[str, int]]) -> dict[tuple[str, int], bytes]:
-            with _translated():
-                found = self._objects.read(_key_name(workspace_id, generation))
-            if found is None:
-                return {}
-            kept = msgspec.json.decode(found.content, type=_WrappedKey)
+            kept = self._kept_key(workspace_id, generation)
             return {(workspace_id, generation): self._provider.unwrap(workspace_id, kept.provider_key_id, kept.wrapped)}
 
-        keys = self._keys.get_many(((workspace_id, generation),), load)
-        if not keys:
+        return self._keys.get_many(((workspace_id, generation),), load)[workspace_id, generation]
+
+    def _kept_key(self, workspace_id: str, generation: int) -> _WrappedKey:
+        with _translated():
+            found = self._objects.read(_key_name(workspace_id, generation))
+        if found is None:
             raise KeyringUnavailable(f"keyring: key {generation} of {workspace_id} is not there")
-        return keys[workspace_id, generation]
+        return msgspec.json.decode(found.content, type=_WrappedKey)
 
     def _wrapped(self, workspace_id: str, generation: int, secret: bytes) -> bytes:
         return b"%d\n%b" % (generation, aes_key_wrap(self._workspace_key(workspace_id, generation), secret))
@@ -298,29 +298,35 @@ class BucketKeyring:
         except (InvalidUnwrap, ValueError) as error:
             raise KeyringUnavailable(f"keyring: a secret of {workspace_id} is not wrapped by the key of its workspace") from error
 
-    def _secret_names(self, workspace_id: str) -> Iterator[str]:
+    def _pages(self, workspace_id: str) -> Iterator[list[str]]:
+        """Of the names of its secrets."""
         with _translated():
-            yield from self._objects.names(f"{workspace_id}/secrets")
+            names = self._objects.names(f"{workspace_id}/secrets")
+            while page := list(islice(names, _NAMES_AT_ONCE)):
+                yield page
 
-    def _any_older(self, workspace_id: str, newest: int) -> bool:
-        names = self._secret_names(workspace_id)
-        while page := list(islice(names, 1000)):
-            for found in self._each(self._objects.read, page):
-                if found is not None and found.content != _TOMBSTONE and int(found.content.partition(b"\n")[0]) < newest:
-                    return True
-        return False
+    def _is_unfinished(self, workspace_id: str, generations: list[int]) -> bool:
+        """One that the provider's key of now began. What was begun for another key would need that one for ever."""
+        if len(generations) < 2 or self._kept_key(workspace_id, generations[-1]).provider_key_id != self._provider.key_id:
+            return False
+        found = (each for page in self._pages(workspace_id) for each in self._each(self._objects.read, page))
+        return any(each is not None and _is_older(each.content, generations[-1]) for each in found)
 
-    def _rewrapped(self, workspace_id: str, name: str, newest: int) -> int:
-        """1 where it was wrapped anew. A tombstone stays one."""
+    def _rewrapped(self, workspace_id: str, newest: int, name: str, known: Mapping[bytes, bytes] | None = None) -> int:
+        """1 where it was wrapped anew. A tombstone stays one. `known`: secrets that need not be unwrapped."""
         for _ in range(_ATTEMPTS):
             with _translated():
                 found = self._objects.read(name)
-                if found is None or found.content == _TOMBSTONE or int(found.content.partition(b"\n")[0]) >= newest:
+                if found is None or not _is_older(found.content, newest):
                     return 0
-                value = self._wrapped(workspace_id, newest, self._unwrapped(workspace_id, found.content))
-                if self._objects.replace(name, value, found.version):
+                secret = (known or {}).get(found.content) or self._unwrapped(workspace_id, found.content)
+                if self._objects.replace(name, self._wrapped(workspace_id, newest, secret), found.version):
                     return 1
         raise KeyringUnavailable(f"keyring: {name} does not stand still; rotate again to finish")
+
+
+def _is_older(value: bytes, newest: int) -> bool:
+    return value != _TOMBSTONE and int(value.partition(b"\n")[0]) < newest
 
 
 def _secret_name(ref: SecretRef) -> str:

@@ -5,6 +5,7 @@
 - While one transaction is made durable the next callers gather, and go together into the next one.
 - What concerns SQLite or the files becomes `KeyringUnavailable`; so does a wait beyond `timeout_s`, since the holder of the
   lock may be stopped. A caller that gave up is taken out of the line.
+- Nothing is written once the path holds another file than was opened: readers would go on with the one before.
 - A truncation is told as done only when no byte of the write-ahead log is left and the disk knows it.
 
 Used by `sqlite_keyring.py`.
@@ -73,10 +74,12 @@ class _Job(Generic[T]):
 
 
 class GroupCommit:
-    """The writer. Its thread starts with the first job and does not survive a fork."""
+    """The writer to a database that is there. Its thread starts with the first job and does not survive a fork."""
 
     def __init__(self, path: Path, lock_path: Path, *, timeout_s: float, truncate_timeout_s: float) -> None:
+        """Raises OSError."""
         self._path = path
+        self._opened = _identity(path)
         self._lock_path = lock_path
         self._timeout_s = timeout_s
         self._truncate_timeout_s = truncate_timeout_s
@@ -141,6 +144,7 @@ class GroupCommit:
             try:
                 with exclusive(self._lock_path):
                     jobs = [job for job in jobs if job.answer.set_running_or_notify_cancel()]
+                    self._refuse_another_file()
                     if connection is None:
                         connection = connect(self._path, timeout_s=1.0)
                     self._write(connection, jobs)
@@ -197,12 +201,21 @@ class GroupCommit:
         finally:
             os.close(descriptor)
 
+    def _refuse_another_file(self) -> None:
+        if _identity(self._path) != self._opened:
+            raise KeyringUnavailable(f"keyring {self._path}: another file than the one that was opened; start this process anew")
+
     def _translated(self, error: Exception) -> Exception:
         if isinstance(error, sqlite3.Error | OSError):
             translated = KeyringUnavailable(f"keyring {self._path}: {error}")
             translated.__cause__ = error
             return translated
         return error
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _fail(jobs: list[_Job[Any]], error: Exception) -> None:

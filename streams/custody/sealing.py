@@ -125,7 +125,7 @@ class Sealer:
                 raise Invalid(f"content: {len(item.json_text)} bytes, at most {CONTENT_BYTES_MAX}", code="request.too_large")
         # The texts of one command lie in one place: what they share is made once.
         places = [_place_for(item) for item in items]
-        ciphers = {place: self._cipher_of(*secrets) for place, secrets in self._created(places).items()}
+        ciphers = {place: self.cipher(content_key, *secrets) for place, secrets in self._created(places).items()}
         random = os.urandom(_RANDOM_BYTES * len(items))
         return [
             _sealed(ciphers[place], place[1], item, random[at : at + _RANDOM_BYTES])
@@ -144,7 +144,7 @@ class Sealer:
             blob_id=os.urandom(BLOB_ID_BYTES).hex(), size=len(item.json_text), key=content_key(*secrets),
         )  # fmt: skip
         aad, nonce, salt = content_aad(item.workspace_id, item.session_id, item.event_id), os.urandom(NONCE_BYTES), os.urandom(SALT_BYTES)
-        ciphertext, digest = claim_sealed_with(self._cipher_of(*secrets), aad, nonce, salt, item.json_text, claim_body(claim))
+        ciphertext, digest = claim_sealed_with(self.cipher(content_key, *secrets), aad, nonce, salt, item.json_text, claim_body(claim))
         content = Content(state=SEALED, key_reference=place[1], ciphertext=ciphertext, digest=digest)
         return content, LargeText(claim, item.json_text)
 
@@ -195,7 +195,7 @@ class Sealer:
             code = CONTENT_OMITTED if content.state == OMITTED else opener if isinstance(opener, str) else UNREADABLE
             return ContentUnavailable(f"content of {event.event_id}", code=code)
         aad = content_aad(event.workspace_id, event.session_id, event.event_id)
-        opened = opened_with(self._cipher_of(*opener), aad, content.ciphertext, content.digest)
+        opened = opened_with(self.cipher(content_key, *opener), aad, content.ciphertext, content.digest)
         if isinstance(opened, Opened):
             return opened
         if not ask:
@@ -252,6 +252,10 @@ class Sealer:
     def secrets(self, refs: Iterable[SecretRef], *, create: bool, ask: bool = True) -> dict[SecretRef, bytes]:
         """As `Keyring.secrets`, through the cache; with `ask` false `NotAtHand` instead of blocking."""
         return self._cache.get_many(refs, (lambda absent: self._keyring.secrets(absent, create=create)) if ask else _not_at_hand)
+
+    def cipher(self, key_of: Callable[..., bytes], *secrets: bytes) -> AESGCM:
+        """Of the key that `key_of` makes of secrets, kept ready until any secret is forgotten."""
+        return self._cipher_of(key_of, *secrets)
 
     def destroyed(self, refs: Collection[SecretRef]) -> frozenset[SecretRef]:
         """As `Keyring.destroyed`, never from a cache."""
@@ -311,8 +315,8 @@ def _references_if_sound(workspace_id: str, key: KeyReference) -> _Triple | None
     return triple
 
 
-def _cipher(subject_secret: bytes, session_secret: bytes, day_secret: bytes) -> AESGCM:
-    return AESGCM(content_key(subject_secret, session_secret, day_secret))
+def _cipher(key_of: Callable[..., bytes], *secrets: bytes) -> AESGCM:
+    return AESGCM(key_of(*secrets))
 
 
 def _sealed(cipher: AESGCM, reference: KeyReference, item: SealItem, random: bytes) -> Content:

@@ -39,6 +39,7 @@ from streams.custody.keyring import (
     require_outside,
 )
 from streams.custody.local_keys import LocalKeyFile
+from streams.custody.sqlite_rotation import Rotation, range_of
 from streams.custody.sqlite_schema import prepare
 from streams.errors import Invalid, KeyringUnavailable
 from streams.session.ids import is_id
@@ -49,11 +50,6 @@ _NOTHING: Final = bytes(_WRAPPED_BYTES)
 _PSEUDONYM_OF: Final = (
     "SELECT pseudonym FROM pseudonyms WHERE bucket = ? AND forgotten = 0 AND outside_hash = ? AND workspace_id = ? AND kind = ?"
 )
-_OLDER: Final = (
-    "SELECT id, name, generation, wrapped FROM secrets WHERE name >= ? AND name < ? AND generation < ? AND destroyed = 0 AND id > ?"
-    " ORDER BY id LIMIT ?"
-)
-_ROWS_AT_ONCE: Final = 500
 _BUCKET_BYTES: Final = 2
 _NO_BUCKET: Final = bytes(_BUCKET_BYTES)
 _NO_HASH: Final = bytes(32)
@@ -65,7 +61,7 @@ _KEY_CACHE_S: Final = 300.0
 
 
 def open_local_keyring(directory: Path) -> "SqliteKeyring":
-    """The default of every role: database and key file in one directory (`data_dir/keyring`)."""
+    """Database and key file in one directory; `streams.keyrings` opens what the settings of a role name."""
     return SqliteKeyring(directory / "keyring.sqlite", LocalKeyFile(directory / LOCAL_KEY_NAME))
 
 
@@ -94,9 +90,10 @@ class SqliteKeyring:
         lock_path = path.with_name(path.name + ".lock")
         try:
             prepare(path, lock_path, timeout_s)
+            self._writer = GroupCommit(path, lock_path, timeout_s=timeout_s, truncate_timeout_s=truncate_timeout_s)
         except (sqlite3.Error, OSError) as error:
             raise KeyringUnavailable(f"keyring {path}: {error}") from error
-        self._writer = GroupCommit(path, lock_path, timeout_s=timeout_s, truncate_timeout_s=truncate_timeout_s)
+        self._rotation = Rotation(self._writer, self._reader, provider, self._workspace_key, self._unwrapped)
         self._check_provider()
 
     def identity_key(self, workspace_id: str) -> bytes:
@@ -150,7 +147,11 @@ class SqliteKeyring:
             for workspace_id, names in absent.items():
                 rows |= self._create(workspace_id, names)
             _refuse_destroyed(named, rows)
-        return {named[name]: self._unwrapped(named[name].workspace_id, name, row) for name, row in rows.items() if not row.destroyed}
+        return {
+            named[name]: self._unwrapped(named[name].workspace_id, name, row.generation, row.wrapped)
+            for name, row in rows.items()
+            if not row.destroyed
+        }
 
     def destroyed(self, refs: Collection[SecretRef]) -> frozenset[SecretRef]:
         named = {ref.name: ref for ref in refs}
@@ -190,80 +191,17 @@ class SqliteKeyring:
         return [workspace_id for (workspace_id,) in rows]
 
     def rotate(self, workspace_id: str) -> int:
-        newest = self._begun_rotation(workspace_id)
-        rewrapped, last_id = 0, 0
-        while True:
-            with self._reader() as reader:
-                rows = reader.execute(_OLDER, (*_range_of(workspace_id), newest, last_id, _ROWS_AT_ONCE)).fetchall()
-            if not rows:
-                if last_id == 0:
-                    break
-                last_id = 0  # who began before has created more meanwhile
-                continue
-            last_id = rows[-1][0]
-            rewrapped += self._rewrap(workspace_id, newest, rows)
-        self._end_rotation(workspace_id, newest)
-        return rewrapped
+        known, newest = self._newest_generation(workspace_id), self._rotation.begun(workspace_id)
+        if newest != known:
+            self._newest.forget((workspace_id,))
+        return self._rotation.finished(workspace_id, newest)
 
     def counts(self, workspace_id: str) -> dict[str, int]:
         with self._reader() as reader:
-            rows = reader.execute("SELECT name, destroyed FROM secrets WHERE name >= ? AND name < ?", _range_of(workspace_id)).fetchall()
+            rows = reader.execute("SELECT name, destroyed FROM secrets WHERE name >= ? AND name < ?", range_of(workspace_id)).fetchall()
             ((newest,),) = reader.execute("SELECT max(generation) FROM workspace_keys WHERE workspace_id = ?", (workspace_id,)).fetchall()
         counts = Counter("destroyed" if destroyed else name.split("/")[1] for name, destroyed in rows)
         return {**dict(sorted(counts.items())), "generation": newest or 0}
-
-    def _begun_rotation(self, workspace_id: str) -> int:
-        """The generation that everything is to be wrapped by: of a rotation that was broken off, or a new one."""
-        newest = self._newest_generation(workspace_id)
-        fresh = self._provider.wrap(workspace_id, os.urandom(SECRET_BYTES))
-
-        def work(connection: sqlite3.Connection) -> int:
-            generations = connection.execute(
-                "SELECT generation FROM workspace_keys WHERE workspace_id = ? ORDER BY generation", (workspace_id,)
-            ).fetchall()
-            if len(generations) > 1:
-                return int(generations[-1][0])
-            connection.execute(
-                "INSERT INTO workspace_keys (workspace_id, generation, provider_key_id, wrapped) VALUES (?, ?, ?, ?)",
-                (workspace_id, int(generations[-1][0]) + 1, self._provider.key_id, fresh),
-            )
-            return int(generations[-1][0]) + 1
-
-        found = self._writer.commit(work)
-        if found != newest:
-            self._newest.forget((workspace_id,))
-        return found
-
-    def _rewrap(self, workspace_id: str, newest: int, rows: list[tuple[int, str, int, bytes]]) -> int:
-        key = self._workspace_key(workspace_id, newest)
-        changes = [
-            (aes_key_wrap(key, self._unwrapped(workspace_id, name, _Row(generation, False, wrapped))), newest, row_id, generation)
-            for row_id, name, generation, wrapped in rows
-        ]
-
-        def work(connection: sqlite3.Connection) -> int:
-            # What was destroyed meanwhile stays so.
-            return connection.executemany(
-                "UPDATE secrets SET wrapped = ?, generation = ? WHERE id = ? AND generation = ? AND destroyed = 0", changes
-            ).rowcount
-
-        return self._writer.commit(work)
-
-    def _end_rotation(self, workspace_id: str, newest: int) -> None:
-        """The keys before go for good, in the step that sees that nothing needs them."""
-
-        def work(connection: sqlite3.Connection) -> bool:
-            if connection.execute(_OLDER, (*_range_of(workspace_id), newest, 0, 1)).fetchall():
-                return False
-            connection.execute(
-                "UPDATE workspace_keys SET wrapped = zeroblob(length(wrapped)) WHERE workspace_id = ? AND generation < ?",
-                (workspace_id, newest),
-            )
-            connection.execute("DELETE FROM workspace_keys WHERE workspace_id = ? AND generation < ?", (workspace_id, newest))
-            return True
-
-        if not self._writer.commit_and_truncate(work):
-            raise KeyringUnavailable(f"keyring {self._path}: secrets of {workspace_id} were created meanwhile; rotate again to finish")
 
     def close(self) -> None:
         self._writer.close()
@@ -276,13 +214,14 @@ class SqliteKeyring:
         def load(_: list[str]) -> dict[str, bytes]:
             name = _identity_name(workspace_id)
             row = self._rows([name]).get(name)
-            return {} if row is None else {workspace_id: self._unwrapped(workspace_id, name, row)}
+            return {} if row is None else {workspace_id: self._unwrapped(workspace_id, name, row.generation, row.wrapped)}
 
         return self._identity_keys.get_many((workspace_id,), load).get(workspace_id)
 
     def _create_identity_key(self, workspace_id: str) -> bytes:
         name = _identity_name(workspace_id)
-        return self._unwrapped(workspace_id, name, self._create(workspace_id, [name])[name])
+        row = self._create(workspace_id, [name])[name]
+        return self._unwrapped(workspace_id, name, row.generation, row.wrapped)
 
     def _create(self, workspace_id: str, names: list[str]) -> dict[str, _Row]:
         """Create what is absent and answer what is there, whoever made it. Secrets are wrapped before the turn to write comes."""
@@ -315,9 +254,9 @@ class SqliteKeyring:
         with self._reader() as reader:
             return _select(reader, list(names))
 
-    def _unwrapped(self, workspace_id: str, name: str, row: _Row) -> bytes:
+    def _unwrapped(self, workspace_id: str, name: str, generation: int, wrapped: bytes) -> bytes:
         try:
-            return aes_key_unwrap(self._workspace_key(workspace_id, row.generation), row.wrapped)
+            return aes_key_unwrap(self._workspace_key(workspace_id, generation), wrapped)
         except (InvalidUnwrap, ValueError) as error:
             raise KeyringUnavailable(f"keyring {self._path}: {name} is not wrapped by the key of its workspace") from error
 
@@ -383,11 +322,6 @@ class SqliteKeyring:
             return self._idle.pop()
         except IndexError:
             return connect(self._path, timeout_s=self._timeout_s)
-
-
-def _range_of(workspace_id: str) -> tuple[str, str]:
-    """Between which the names of a workspace's secrets lie."""
-    return f"{workspace_id}/", f"{workspace_id}0"
 
 
 def _identity_name(workspace_id: str) -> str:

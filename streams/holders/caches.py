@@ -52,10 +52,6 @@ class CacheHolder:
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    @property
-    def enforced_through(self) -> int:
-        return self._enforced
-
     def close(self) -> None:
         """Says that it holds nothing any more."""
         self._closing.set()

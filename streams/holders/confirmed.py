@@ -100,10 +100,6 @@ class ConfirmationFollower:
         self._thread = threading.Thread(target=self._follow, name="confirmations", daemon=True)
         self._thread.start()
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
     def caches(self) -> dict[str, int]:
         """Holder -> the order up to which nothing destroyed is readable there."""
         with self._lock:

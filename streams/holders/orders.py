@@ -77,13 +77,10 @@ class OrderFollower(Orders):
     def alive(self) -> bool:
         return self._thread.is_alive()
 
-    def wait_loaded(self, timeout_s: float) -> bool:
-        """Whether everything is known that was ordered when it began: nothing is to be decided from it sooner."""
-        return self._loaded.wait(timeout_s)
-
     def require_loaded(self, timeout_s: float = _LOADED_S) -> None:
-        """Raises `BrokerUnavailable`, or what ended the following."""
-        if not self.wait_loaded(timeout_s):
+        """Returns once everything is known that was ordered when it began: nothing is to be decided from it sooner. Raises
+        `BrokerUnavailable`, or what ended the following."""
+        if not self._loaded.wait(timeout_s):
             raise self.failed or BrokerUnavailable("reading what is erased: timed out")
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ from streams.log.requests import new_reply_to
 from streams.log.retention import PARTITION, Confirmation, Purged
 from streams.settings import Settings
 
+_ROLES: Final = ("custodian", "agents")
+"""Whose partitions every installation has."""
 _AGAIN_S: Final = 60.0
 """How often the same is told again: what was told may have been lost, or forgotten with the topic's beginning."""
 _REPORTS_MAX: Final = 500
@@ -23,6 +25,11 @@ _REPORTS_MAX: Final = 500
 
 def holder_id(role: str, partition: int) -> str:
     return f"{role}/{partition}"
+
+
+def holders_expected(partitions: int) -> list[str]:
+    """Those that every installation has, of as many partitions."""
+    return [holder_id(role, partition) for role in _ROLES for partition in range(partitions)]
 
 
 def in_parts(purged_through: int, purged: Sequence[Purged], most: int = _REPORTS_MAX) -> Iterator[tuple[int, Sequence[Purged]]]:

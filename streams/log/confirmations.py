@@ -45,18 +45,12 @@ class ConfirmationLog:
     def tell(self, told: Confirmation, on_stored: Callable[[], None] | None = None) -> None:
         """Sends it, and looks at what was delivered before. `on_stored` is called, from whoever looks, once it is stored: one that is
         lost is its teller's to tell again."""
-        sent_at = now_us()
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                _log.warning("confirmation_lost", holder=told.holder_id, reason=error.name())
-            else:
-                self._measure(sent_at, message.timestamp()[1] * 1000)
-                if on_stored is not None:
-                    on_stored()
+        def lost(error: KafkaError) -> None:
+            _log.warning("confirmation_lost", holder=told.holder_id, reason=error.name())
 
         try:
-            self._producer.produce(self._topic, encode_confirmation(told), told.holder_id.encode(), 0, on_delivery=delivered)
+            self._send(told, lost, on_stored)
         except (KafkaException, BufferError) as error:
             _log.warning("confirmation_lost", holder=told.holder_id, reason=str(error))
         self._producer.poll(0)
@@ -64,16 +58,8 @@ class ConfirmationLog:
     def tell_now(self, told: Confirmation, *, timeout_s: float = _FLUSH_S) -> None:
         """As `tell`, and returns once it is stored. Raises `BrokerUnavailable` or another StreamsError."""
         failed: list[KafkaError] = []
-        sent_at = now_us()
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failed.append(error)
-            else:
-                self._measure(sent_at, message.timestamp()[1] * 1000)
-
         try:
-            self._producer.produce(self._topic, encode_confirmation(told), told.holder_id.encode(), 0, on_delivery=delivered)
+            self._send(told, failed.append)
             left = self._producer.flush(timeout_s)
         except KafkaException as error:
             raise translate(error, "confirming") from error
@@ -91,6 +77,20 @@ class ConfirmationLog:
         self._producer.flush(2)
         self._producer.purge()
         self._producer.close()
+
+    def _send(self, told: Confirmation, on_lost: Callable[[KafkaError], None], on_stored: Callable[[], None] | None = None) -> None:
+        """Raises what the client raises."""
+        sent_at = now_us()
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                on_lost(error)
+                return
+            self._measure(sent_at, message.timestamp()[1] * 1000)
+            if on_stored is not None:
+                on_stored()
+
+        self._producer.produce(self._topic, encode_confirmation(told), told.holder_id.encode(), 0, on_delivery=delivered)
 
     def _measure(self, sent_at: int, broker_us: int) -> None:
         # The broker wrote it between the two moments; of the offsets that this allows, the smallest.

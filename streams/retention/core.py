@@ -32,6 +32,10 @@ from streams.log.retention import (
 )
 from streams.session.ids import is_id
 
+KEYRING: Final = "keyring"
+"""Named as a holder while it cannot destroy."""
+LEASE: Final = "lease"
+"""Named as a holder where all that are known have confirmed, and whether there are others is not known yet."""
 COMPACTION: Final = "compaction"
 """Named as a holder: what stands in compacted topics until a cleaner has passed."""
 _SCOPES: Final = {ERASE_SUBJECT: SUBJECT, ERASE_SESSION: SESSION}

@@ -59,8 +59,6 @@ LAYOUT_VERSION: Final = 2
 NOBODY: Final = "ws_" + "0" * 32
 """Stands for the workspace of what concerns all of them."""
 
-KEYRING: Final = "keyring"
-"""Named as a holder while it cannot destroy."""
 _AT_ONCE: Final = 200
 """Erasures that are destroyed, or go a step further, in one transaction."""
 _KEYRING_PAUSE_S: Final = 1.0
@@ -180,7 +178,7 @@ class Driver:
     def awaited(self, row: RetentionRow, now: int) -> tuple[str, ...]:
         """Who is waited for until the erasure's next state. From any thread, as `told`."""
         if row.state == ACCEPTED:
-            return (KEYRING,) if self._elapsed() < self._destroys_from_s else ()
+            return (core.KEYRING,) if self._elapsed() < self._destroys_from_s else ()
         return self.progress.awaited(row, now)
 
     def told(self, row: RetentionRow) -> RetentionRow:

@@ -6,16 +6,14 @@ from typing import Final, Protocol
 
 from streams.clock import boottime_s
 from streams.errors import StreamsError
-from streams.holders.partitions import holder_id
+from streams.holders.compaction import compaction_bound_s
+from streams.holders.partitions import holders_expected
 from streams.log.retention import ACCEPTED, DESTROYED, ENFORCED, Purged, RetentionRow
 from streams.retention import core
 from streams.retention.believed import BelievedClock
-from streams.retention.bound import compaction_bound_s
 from streams.retention.entries import UnderWay
 from streams.settings import Settings
 
-HOLDING_ROLES: Final = ("custodian", "agents")
-"""Whose partitions every installation has."""
 _COMPLETION_EVERY_S: Final = 0.25
 _AGAIN_US: Final = 1_000_000
 
@@ -40,7 +38,7 @@ class Progress:
     def __init__(self, settings: Settings, said: Said, clock: BelievedClock, elapsed: Callable[[], float] = boottime_s) -> None:
         self._said, self._clock, self._elapsed = said, clock, elapsed
         self._lease_s, self._bound_us = settings.lease_s, int(compaction_bound_s(settings) * 1_000_000)
-        self.expected = [holder_id(role, each) for role in HOLDING_ROLES for each in range(settings.partitions)]
+        self.expected = holders_expected(settings.partitions)
         self._stored_sinks: set[str] = set()
         self._by_state: dict[str, dict[str, UnderWay]] = {ACCEPTED: {}, DESTROYED: {}, ENFORCED: {}}
         self._since_s: dict[str, float] = {}
@@ -86,7 +84,7 @@ class Progress:
         """Who is waited for until the erasure's next state."""
         order = core.number_of(row)
         if row.state == DESTROYED:
-            return self.to_enforce(row).holders or ("lease",)
+            return self.to_enforce(row).holders or (core.LEASE,)
         if row.state == ENFORCED:
             believed = now if self._clock.agrees(now) else None
             return core.awaited_to_complete(order, self.confirmed(order), self.expected, believed, self._bound_us).holders

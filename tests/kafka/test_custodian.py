@@ -10,7 +10,8 @@ import pytest
 
 from connectors.cli.ports import free_ports
 from streams.clock import now_us
-from streams.custodian.timers import is_timer
+from streams.custodian.rows import kind_of
+from streams.custodian.timers import LEASE, WAIT
 from streams.log.log import KafkaLog
 from streams.log.topics import Topics
 from streams.session.commands import Kind, Report
@@ -90,7 +91,7 @@ def timers(settings: Settings) -> set[bytes]:
     while any(reader.position(*place) < end for place, end in ends.items()):
         last.update((record.key or b"", record.value) for record in reader.read(1000, 0.2))
     reader.close()
-    return {key for key, value in last.items() if value is not None and is_timer(key)}
+    return {key for key, value in last.items() if value is not None and kind_of(key) in (LEASE, WAIT)}
 
 
 def up_to_date(role: RoleProcess, port: int) -> None:

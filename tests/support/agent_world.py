@@ -85,6 +85,8 @@ class Telling:
         self.through: dict[int, int] = {}
         self.counts: dict[int, dict[int, int]] = {}
         """Order -> partition -> rows that were removed."""
+        self.tombstones_at: dict[int, dict[int, int | None]] = {}
+        """The same -> when the last one was, as it was told last."""
 
     def told(self, partition: int, enforced_through: int, purged_through: int, purged: Sequence[Purged] = ()) -> None:
         assert enforced_through == purged_through
@@ -92,6 +94,7 @@ class Telling:
         for report in purged:
             of_order = self.counts.setdefault(report.order, {})
             of_order[partition] = max(of_order.get(partition, 0), report.counts["agent_checkpoints"])
+            self.tombstones_at.setdefault(report.order, {})[partition] = report.tombstones_at
 
     def again(self) -> None:
         """Nothing is lost here."""

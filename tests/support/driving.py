@@ -10,6 +10,7 @@ from connectors.owner.retention import run_retention
 from streams.clock import now_us
 from streams.custody.keyring import Keyring, SecretRef
 from streams.custody.sqlite_keyring import open_local_keyring
+from streams.holders.partitions import holders_expected
 from streams.log.confirmations import ConfirmationLog
 from streams.log.reader import PartitionReader, end_offsets
 from streams.log.requests import CommandLog
@@ -94,10 +95,8 @@ class Driven:
 
     def partitions_say(self, purged_through: int, *purged: Purged) -> None:
         """Every store that there is; the first one brings the reports."""
-        for role in ("custodian", "agents"):
-            for partition in range(self.settings.partitions):
-                reports = purged if (role, partition) == ("custodian", 0) else ()
-                self._say(f"{role}/{partition}", PARTITION, purged_through, purged_through, purged=reports)
+        for each, holder in enumerate(holders_expected(self.settings.partitions)):
+            self._say(holder, PARTITION, purged_through, purged_through, purged=purged if each == 0 else ())
 
     def _say(self, holder_id: str, kind: str, enforced: int, purged_through: int, **more: Any) -> None:
         self._said.tell_now(

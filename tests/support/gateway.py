@@ -43,7 +43,7 @@ from streams.blobs import open_blob_store
 from streams.clock import now_us
 from streams.custody.sealing import Sealer
 from streams.custody.signers import Signers
-from streams.custody.sqlite_keyring import open_local_keyring
+from streams.keyrings import open_keyring
 from streams.log.requests import new_reply_to
 from streams.sealed_blobs import Snapshots
 from streams.settings import Settings
@@ -64,7 +64,7 @@ ALL = ("admin",)
 class World:
     """`client(*scopes)` gives an HTTP client with a key of its own; `gateway` is the object behind the port."""
 
-    def __init__(self, folder: Path, limits: GatewayLimits, settings: Settings) -> None:
+    def __init__(self, limits: GatewayLimits, settings: Settings) -> None:
         self.settings = settings
         self.limits = limits
         self.log = MemoryLog(settings)
@@ -76,7 +76,7 @@ class World:
         )
         self.rows: dict[bytes, bytes] = {}
         self.stale_keys = False
-        self.keyring = open_local_keyring(folder / "keyring")
+        self.keyring = open_keyring(settings)
         self.sealer = Sealer(self.keyring, cache_seconds=10)
         self.erased = Erased(self.keyring)
         self.capsule_keys = CapsuleKeysInMemory()
@@ -172,10 +172,10 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, *, limits: GatewayLimits | None = None, request_timeout_s: float = 5.0) -> Iterator[World]:
-    """A world that serves until the block ends."""
-    settings = Settings(data_dir=folder, request_timeout_s=request_timeout_s, content_window_days=30)
-    made = World(folder, limits or GatewayLimits(threads=4, heartbeat_s=0.2), settings)
+def world(folder: Path, *, limits: GatewayLimits | None = None, request_timeout_s: float = 5.0, **more: Any) -> Iterator[World]:
+    """A world that serves until the block ends. `more`: of the settings."""
+    settings = Settings(data_dir=folder, request_timeout_s=request_timeout_s, content_window_days=30, **more)
+    made = World(limits or GatewayLimits(threads=4, heartbeat_s=0.2), settings)
     server = WebServer(GatewayApplication(made.opened), "127.0.0.1", 0, name="gateway-test", http=bounded_protocol(made.limits))
     server.start()
     made.server = server

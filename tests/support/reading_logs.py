@@ -4,6 +4,7 @@ A file tells what lies on a disk; these tell what a program is given, whatever w
 """
 
 import contextlib
+import math
 import re
 import subprocess
 import tempfile
@@ -68,7 +69,10 @@ def consumed(bootstrap: str, needles: Needles) -> Search:
 
 
 def records(bootstrap: str) -> Iterator[tuple[str, bytes, bytes, bytes]]:
-    """Where it lies, key, value, headers. Raises AssertionError where the ends are not reached in a minute."""
+    """Where it lies, key, value, headers. Raises AssertionError where the ends are not reached in a minute.
+
+    The end of a partition that is written to all the time is where it was at the beginning: nobody tells that it is reached.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -82,8 +86,9 @@ def records(bootstrap: str) -> Iterator[tuple[str, bytes, bytes, bytes]]:
     )
     try:
         topics = consumer.list_topics(timeout=30).topics
-        left = {(name, partition) for name, topic in topics.items() for partition in topic.partitions}
-        consumer.assign([TopicPartition(name, partition, 0) for name, partition in left])
+        places = [TopicPartition(name, partition, 0) for name, topic in topics.items() for partition in topic.partitions]
+        left = {(place.topic, place.partition): _end(consumer, place) for place in places}
+        consumer.assign(places)
         deadline = time.monotonic() + _READ_S
         while left:
             assert time.monotonic() < deadline, f"not read to the end: {sorted(left)[:5]}"
@@ -92,12 +97,26 @@ def records(bootstrap: str) -> Iterator[tuple[str, bytes, bytes, bytes]]:
                 if error is None:
                     headers = b"\n".join(b"%s=%s" % (name.encode(), value or b"") for name, value in message.headers() or [])
                     yield f"{place[0]}-{place[1]} @{message.offset()}", message.key() or b"", message.value() or b"", headers
+                    if message.offset() + 1 >= left.get(place, math.inf):
+                        del left[place]
                 elif error.name() == "_PARTITION_EOF":
-                    left.discard(place)
+                    left.pop(place, None)
                 elif error.fatal():
                     raise KafkaException(error)
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, place: TopicPartition) -> int:
+    """Once somebody leads the partition."""
+    deadline = time.monotonic() + _READ_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, timeout=10)[1])
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def stored(data_dir: Path, needles: Needles) -> Search:

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from streams.authority.authority import SessionAuthority
 from streams.custodian.custodian import ROLE, Custodian
-from streams.custodian.timers import ARMED, DUE, Timer, decode_timer, is_timer
+from streams.custodian.rows import kind_of
+from streams.custodian.timers import ARMED, DUE, LEASE, WAIT, Timer, decode_timer
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
 from streams.errors import Fatal
@@ -206,7 +207,7 @@ class World:
     def timers(self) -> dict[bytes, Timer]:
         """As the changelog has them."""
         last = {entry.key: entry.value for entry in self._entries(TOPICS.timers)}
-        return {key: decode_timer(value) for key, value in last.items() if key and value and is_timer(key)}
+        return {key: decode_timer(value) for key, value in last.items() if key and value and kind_of(key) in (LEASE, WAIT)}
 
     def store_rows(self, instance: str = "0") -> dict[bytes, bytes]:
         """Of all partitions of a custodian, the rows that only stores have as well."""

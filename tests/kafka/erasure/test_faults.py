@@ -6,6 +6,7 @@ One installation for all: two gateways, authority, agents and projector keep sec
 
 import base64
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -145,7 +146,10 @@ def test_who_is_erased_while_talking_leaves_nothing_that_can_be_read(installed: 
 def test_an_erasure_goes_on_where_partitions_move_to_another_process_meanwhile(installed: Installed) -> None:
     erasing, fleet = installed.erasing, installed.erasing.fleet
     people = [person(erasing, f"dimitri_voss_447{number}") for number in range(3)]
-    roles = {role: next(each for each in fleet.roles if each.output.name.startswith(f"{role}-0")) for role in ("custodian", "authority")}
+    roles = {
+        role: next(each for each in fleet.roles if each.output.name.startswith(f"{role}-0"))
+        for role in ("custodian", "authority", "agents")
+    }
     asked = []
     for number, who in enumerate(people):
         asked.append(erasing.ask_erasure(who.name)["erasure_id"])
@@ -160,6 +164,29 @@ def test_an_erasure_goes_on_where_partitions_move_to_another_process_meanwhile(i
     assert all(role.alive for role in joined), erasing.logs()
     for role in roles.values():
         role.restart()
+
+
+def test_stores_of_agents_that_are_away_are_awaited_and_one_that_is_killed_while_it_removes_begins_again(installed: Installed) -> None:
+    erasing, fleet = installed.erasing, installed.erasing.fleet
+    who = person(erasing, "hanne_brandt_9316")
+    for kind in ("task_state", "conversation", "workflow"):
+        erasing.client.save_checkpoint(who.name, kind, {"told": TEXTS}, ttl_seconds=3600)
+    every = [role for role in fleet.roles if role.output.name.startswith("agents-") and role.alive]
+    for role in every:
+        role.stop()
+    erasure_id = erasing.ask_erasure(who.name)["erasure_id"]
+    awaited = {f"agents/{partition}" for partition in range(erasing.settings.partitions)}
+    eventually(lambda: {each["holder"] for each in erasing.erasure(erasure_id)["awaited"]} == awaited, within_s=40)
+    assert erasing.erasure(erasure_id)["status"] == "enforced"
+    # It has nothing else to decide: its first transaction is the removal, and dies before it is committed.
+    every[0].restart("--crash-at", "after_produce:1")
+    assert every[0].wait() == -signal.SIGKILL
+    every[0].restart()
+    for role in every[1:]:
+        role.again()
+    (told,) = erasing.reached([erasure_id], "complete")
+    assert told["counts"]["agent_checkpoints"] == 4
+    is_gone(erasing, who)
 
 
 def test_nobody_else_is_touched(installed: Installed) -> None:

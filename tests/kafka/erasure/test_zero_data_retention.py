@@ -4,6 +4,7 @@ structure, graph and counts still work (design 04, "Policies").
 The same is sent in a workspace that keeps content, so that what is looked for is shown to be there.
 """
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,8 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
+from connectors.cli.kafka import LocalKafka
 from connectors.edge.keys import KeyAdministration
 from connectors.edge.policies import PolicyAdministration
+from connectors.sources.direct import direct_transport
+from connectors.sources.ingest import IngestReport, run_ingest
+from connectors.sources.rest import RestTransport
+from connectors.sources.samples import FOLDER
 from streams.custody.dead_letters import Address, open_dead_letter
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
@@ -25,6 +31,7 @@ from streams.log.topics import Topics
 from streams.session.dead_letters import DeadLetter
 from streams.session.events import SEALED
 from tests.support.erasing import ROLES, Erasing, erasing_installation, quick_broker, quick_settings
+from tests.support.erasure_world import CANARIES, leave_canaries
 from tests.support.gateway import key, message, post
 from tests.support.reading_logs import consumed, stored
 from tests.support.roles import WORKSPACE
@@ -35,43 +42,66 @@ from tests.support.workers import Worker, claimed, opened
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 KEEPS_NOTHING = "ws_" + "e" * 32
+ACTION, ANOTHER, REQUEST = ("sha256:" + digit * 64 for digit in "123")
+SCOPES = ("admin", "agent-checkpoints:read", "agent-checkpoints:write", "context:compile", "sessions:import")
 SAID = {
     "message": b"what a person told an agent", "metadata": b"a purpose that nobody may know", "large": b"the text that is very large",
     "question": b"may I book the blue room", "snapshot": b"bytes of a whole sandbox disk", "native": b"opaque bytes of a harness",
     "letter": b"a line that could not be read", "place": b"/home/mia/a-file-of-hers.jsonl", "subject": b"mia_li_3668_of_nowhere",
     "reference": b"the name of a snapshot elsewhere", "state": b"where an agent has come to with it",
+    "answer": b"take the green room instead", "leave": b"why the lamp has to be bought", "decision": b"because it is too dark there",
+    "steering": b"be quick about the lamp", "imported": b"what was said long before", "line": b"the broken line of an import",
+    "file": b"a-recording-of-mia", "pack": b"what an agent wants to know",
 }  # fmt: skip
 
 
 class Sent:
-    """What was sent in one workspace: the sessions that it led to."""
+    """What was sent in one workspace, and what it led to."""
 
-    def __init__(self, client: httpx.Client, workspace_id: str, worker: Worker, fork: str | None) -> None:
-        self.client, self.workspace_id, self.worker, self.fork = client, workspace_id, worker, fork
-
-    @property
-    def sessions(self) -> list[str]:
-        return [self.worker.session_id, *([self.fork] if self.fork else [])]
+    def __init__(self, client: httpx.Client, worker: Worker, fork: str | None) -> None:
+        self.client, self.worker, self.fork = client, worker, fork
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Erasing, Path]]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Erasing, LocalKafka]]:
     with quick_broker(1) as kafka:
         settings = quick_settings(kafka.bootstrap, tmp_path_factory.mktemp("zdr") / "data")
         PolicyAdministration(settings).set(KEEPS_NOTHING, mode="zdr")
         with erasing_installation(settings, roles=(*ROLES, "graph-projector")) as erasing:
-            yield erasing, kafka.data_dir
+            leave_canaries(erasing, kafka)
+            yield erasing, kafka
 
 
-def client_of(erasing: Erasing, workspace_id: str) -> httpx.Client:
-    secret = KeyAdministration(erasing.settings).create(workspace_id, ("admin", "agent-checkpoints:read", "agent-checkpoints:write"))[1]
+def import_both_ways(erasing: Erasing, secret: str, folder: Path) -> None:
+    """A recording past the gateway and one through it; a line of each cannot be read."""
+    lines = (FOLDER / "tide-tables.jsonl").read_bytes().splitlines(keepends=True)
+    first = lines[0].replace(b"Where do tide tables enter the system?", SAID["imported"])
+    assert SAID["imported"] in first
+    broken = b'{"type":"user","message":"%s\n' % SAID["line"]
+
+    def transport(way: str) -> Any:
+        return direct_transport(erasing.settings, secret) if way == "direct" else RestTransport.connect(erasing.url, secret)
+
+    async def ingested(way: str) -> IngestReport:
+        file = folder / f"{SAID['file'].decode()}-{way}.jsonl"
+        file.write_bytes(b"".join([first.replace(b"daf8a0b9", way.encode().hex()[:8].encode()), broken, *lines[1:4]]))
+        async with transport(way) as opened:
+            return await run_ingest([file], opened, subject=SAID["subject"].decode(), patience_s=30)
+
+    for way in ("direct", "rest"):
+        report = asyncio.run(ingested(way))
+        assert (report.ok, report.dead_letters) == (True, 1), report
+
+
+def client_of(erasing: Erasing, secret: str) -> httpx.Client:
     client = httpx.Client(base_url=erasing.url, headers={"authorization": f"Bearer {secret}"}, timeout=30)
     eventually(lambda: client.get("/v1/sessions").status_code == 200, timeout_s=20)
     return client
 
 
-def everything_sent(erasing: Erasing, workspace_id: str) -> Sent:
-    client = client_of(erasing, workspace_id)
+def everything_sent(erasing: Erasing, workspace_id: str, folder: Path) -> Sent:
+    secret = KeyAdministration(erasing.settings).create(workspace_id, SCOPES)[1]
+    client = client_of(erasing, secret)
     said = {name: text.decode() for name, text in SAID.items()}
     metadata = {"subject": said["subject"], "metadata": {"purpose": said["metadata"]}}
     session_id = post(client, "/v1/sessions", metadata, status=201)["session_id"]
@@ -80,7 +110,16 @@ def everything_sent(erasing: Erasing, workspace_id: str) -> Sent:
     large = message(said["large"] + "." * (9 << 20))
     assert client.post(f"{path}/events", json=large, headers=key()).status_code == 200
     worker = claimed(client, session_id, opened(client, session_id), incomplete_ok=True)
-    worker.post(f"{worker.session}/waits", {"kind": "human", "content": {"question": said["question"]}}, status=201)
+    ask = {"kind": "human", "content": {"question": said["question"]}}
+    wait_id = post(client, f"{path}/waits", ask, status=201)["wait_id"]
+    post(client, f"{path}/waits/{wait_id}/answer", {"content": {"answer": said["answer"]}})
+    leave = {"action_digest": ACTION, "content": {"reason": said["leave"]}}
+    approval_id = post(client, f"{path}/approvals", leave, status=201)["approval_id"]
+    decision = {"decision": "granted", "action_digest": ACTION, "content": {"reason": said["decision"]}}
+    post(client, f"{path}/approvals/{approval_id}/decide", decision)
+    effect = {"provider": "a-provider", "request_digest": REQUEST, "action_digest": ANOTHER}
+    effect_id = worker.post(f"{path}/effects", effect, status=201)["effect_id"]
+    worker.post(f"{path}/effects/{effect_id}/receipt", {"receipt_digest": REQUEST})
     worker.checkpoint(native=SAID["native"], snapshot=SAID["snapshot"])
     elsewhere = {"provider": "p", "reference": said["reference"]}
     worker.post(
@@ -96,29 +135,34 @@ def everything_sent(erasing: Erasing, workspace_id: str) -> Sent:
     }
     post(client, f"{path}/dead-letters", letter, status=201)
     client.post("/v1/checkpoints", json={"subject_id": said["subject"], "kind": "cursor", "state": said["state"], "ttl_seconds": 600})
+    pack = {"subject_id": said["subject"], "task": said["pack"], "max_tokens": 128, "include_checkpoints": True}
+    assert client.post("/v1/context/compile", json=pack).status_code == 200
     event = worker.say(said["message"])
     forked = client.post(f"{path}/forks", json={"at_event": event["event_id"]}, headers=key())
-    return Sent(client, workspace_id, worker, forked.json().get("session_id") if forked.status_code == 201 else None)
+    steering = {"kind": "follow_up", "target_run_id": worker.run_id, "content": {"text": said["steering"]}}
+    post(client, f"{path}/steering", steering, status=201)
+    import_both_ways(erasing, secret, folder)
+    return Sent(client, worker, forked.json().get("session_id") if forked.status_code == 201 else None)
 
 
 @pytest.fixture(scope="module")
-def nothing_kept(installation: tuple[Erasing, Path]) -> Iterator[Sent]:
-    sent = everything_sent(installation[0], KEEPS_NOTHING)
+def nothing_kept(installation: tuple[Erasing, LocalKafka], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sent]:
+    sent = everything_sent(installation[0], KEEPS_NOTHING, tmp_path_factory.mktemp("nothing"))
     yield sent
     sent.client.close()
 
 
 @pytest.fixture(scope="module")
-def kept(installation: tuple[Erasing, Path], nothing_kept: Sent) -> Iterator[Sent]:
-    sent = everything_sent(installation[0], WORKSPACE)
+def kept(installation: tuple[Erasing, LocalKafka], nothing_kept: Sent, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sent]:
+    sent = everything_sent(installation[0], WORKSPACE, tmp_path_factory.mktemp("kept"))
     yield sent
     sent.client.close()
 
 
-def everywhere(installation: tuple[Erasing, Path], needles: Needles) -> Search:
+def everywhere(installation: tuple[Erasing, LocalKafka], needles: Needles) -> Search:
     erasing, broker = installation
     data_dir = erasing.settings.data_dir
-    found = search_twice([broker, data_dir], needles)
+    found = search_twice([broker.data_dir, data_dir], needles)
     for more in (consumed(erasing.settings.bootstrap, needles), stored(data_dir, needles)):
         assert more.bytes > 0
         found.add(more)
@@ -167,13 +211,14 @@ def says_something(erasing: Erasing, letter: DeadLetter, workspace_id: str) -> b
     return bool(opened.key or opened.value or opened.place)
 
 
-def test_nothing_that_was_said_lies_anywhere_in_clear(installation: tuple[Erasing, Path], nothing_kept: Sent, kept: Sent) -> None:
-    found = everywhere(installation, Needles(SAID))
-    assert found.findings == [], found.told()
+def test_nothing_that_was_said_lies_anywhere_in_clear(installation: tuple[Erasing, LocalKafka], nothing_kept: Sent, kept: Sent) -> None:
+    """The same search finds what was left in clear on purpose: in a log file, a store and a topic."""
+    found = everywhere(installation, Needles(SAID | CANARIES))
+    assert found.labels == CANARIES.keys(), found.told()
 
 
 def test_not_even_sealed_where_the_other_workspace_has_all_of_it(
-    installation: tuple[Erasing, Path], nothing_kept: Sent, kept: Sent
+    installation: tuple[Erasing, LocalKafka], nothing_kept: Sent, kept: Sent
 ) -> None:
     erasing, _ = installation
     assert set(contents(erasing, KEEPS_NOTHING).values()) == {0}

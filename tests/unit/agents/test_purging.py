@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streams.agents import rows
 from streams.log.retention import REISSUE, SESSION
+from streams.loop.crash import CrashPoint
 from tests.support.agent_world import SECOND, TOPICS, WORKSPACE, AgentWorld, scope
 
 KINDS = ("cursor", "workflow", "task_state", "conversation")
@@ -88,11 +89,32 @@ def test_a_store_that_is_made_anew_follows_everything_again_and_removes_nothing_
     world.kill()
     world.start("another")
     world.telling.through.clear()
+    world.telling.counts.clear()
     world.settle()
     assert set(world.telling.through.values()) == {order}
     assert sum(world.telling.counts[order].values()) == 1
     assert logged(world, subject(2)) == kept
     assert world.processes["another"].tables is not None
+
+
+@pytest.mark.parametrize("point", [point for point in CrashPoint if point is not CrashPoint.IN_RESTORE])
+def test_one_killed_anywhere_while_it_removes_leaves_nothing_and_counts_each_row_once(world: AgentWorld, point: CrashPoint) -> None:
+    for kind in KINDS:
+        world.save(scope(1, kind), 1)
+    world.save(scope(2), 2)
+    world.settle()
+    kept = logged(world, subject(2))
+    order = world.order(subject(1))
+    world.processes["0"].crash.point = point
+    world.settle()
+    assert world.processes == {}
+    world.start("0")
+    world.settle()
+    assert set(logged(world, subject(1)).values()) == {None}
+    assert sum(world.telling.counts[order].values()) == len(KINDS)
+    assert set(world.telling.tombstones_at[order].values()) == {world.now}
+    assert world.telling.through == {0: order, 1: order}
+    assert logged(world, subject(2)) == kept
 
 
 def test_tombstones_are_written_once_more_where_a_broker_came_back(world: AgentWorld) -> None:
@@ -166,6 +188,29 @@ def test_a_partition_with_fresh_tombstones_is_nudged_for_as_long_as_they_may_tak
     world.now += 2 * 86_400 * SECOND
     world.settle()
     assert nudges(partition) == before + 3
+
+
+@pytest.mark.parametrize("instance", ["0", "another"])
+def test_whoever_goes_on_with_the_partition_nudges_it_for_as_long_as_the_first_would_have(world: AgentWorld, instance: str) -> None:
+    """ "0" has the store of the one that died, the other makes it anew."""
+    world.save(scope(1), 1)
+    world.settle()
+    order = world.order(subject(1))
+    world.settle()
+    place = (TOPICS.agent_checkpoints, world.partition(scope(1)))
+    (told_at,) = set(world.telling.tombstones_at[order].values())
+    world.kill()
+    world.start(instance)
+    world.settle()
+    before = [entry.key for entry in world.cluster.committed(place)].count(rows.NUDGE)
+    for _ in range(3):
+        world.now += 2 * SECOND
+        world.settle(2)
+    assert [entry.key for entry in world.cluster.committed(place)].count(rows.NUDGE) == before + 3
+    assert set(world.telling.tombstones_at[order].values()) == {told_at}
+    world.now += 2 * 86_400 * SECOND
+    world.settle()
+    assert [entry.key for entry in world.cluster.committed(place)].count(rows.NUDGE) == before + 3
 
 
 @settings(max_examples=40, deadline=None)

@@ -94,7 +94,7 @@ def test_a_clock_that_is_not_believed_destroys_nothing_and_says_so_once(world: E
     with capture_logs() as logs:
         world.settle()
     assert left(world) == set(made.values())
-    assert [line["log_level"] for line in logs if line["event"] == "clock_not_agreed"] == ["error"]
+    assert [line["log_level"] for line in logs if line["event"] == "clock_disagrees"] == ["error"]
     world.believed = True
     world.settle()
     assert left(world) == set()

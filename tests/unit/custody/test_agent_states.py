@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -94,6 +95,15 @@ def test_without_asking_it_is_sealed_and_opened_while_its_secrets_are_at_hand(se
     sealer.forget_all()
     with pytest.raises(NotAtHand):
         open_agent_state(sealer, PLACE, *sealed, ask=False)
+
+
+def test_nothing_that_was_made_of_secrets_is_kept_once_any_is_forgotten(sealer: Sealer) -> None:
+    forgetting: list[Callable[[], None]] = [lambda: sealer.forget([SecretRef("subject", WORKSPACE, SUBJECT)]), sealer.forget_all]
+    for forget in forgetting:
+        seal_agent_state(sealer, PLACE, TEXT)
+        assert sealer._cipher_of.cache_info().currsize == 1
+        forget()
+        assert sealer._cipher_of.cache_info().currsize == 0
 
 
 def test_a_day_that_is_none_and_an_altered_bit_are_refused(sealer: Sealer) -> None:

@@ -13,7 +13,7 @@ from streams.custody.aws import KmsKeys
 from streams.custody.bucket_keyring import BucketKeyring
 from streams.custody.keyring import SecretRef
 from streams.custody.local_keys import LocalKeyFile
-from streams.errors import ContentUnavailable, KeyringUnavailable, Misconfigured
+from streams.errors import BlobStoreUnavailable, ContentUnavailable, KeyringUnavailable, Misconfigured
 from streams.keyrings import open_keyring as open_by_settings
 from streams.settings import Settings
 from tests.contract.keyring_contract import WORKSPACE, KeyringContract, OpenKeyring, session
@@ -105,6 +105,70 @@ def test_a_slow_process_brings_no_secret_back(server: ObjectServer, bucket: str,
     slow.rotate(WORKSPACE)
     assert open_keyring().destroyed([session(1), session(2)]) == {session(1), session(2)}
     slow.close()
+
+
+def test_a_secret_is_whole_however_many_rotations_pass_while_it_is_created(
+    server: ObjectServer, bucket: str, open_keyring: OpenKeyring, tmp_path: Path
+) -> None:
+    """Its creator stands still until the key that it wrapped by is gone."""
+    late = Late(open_bucket(bucket, "keys", server.url, "TEST"))
+    slow, quick = BucketKeyring(late, LocalKeyFile(tmp_path / "workspace.key")), open_keyring()
+    quick.secrets([session(0)], create=True)
+
+    def rotate_thrice() -> None:
+        for _ in range(3):
+            quick.rotate(WORKSPACE)
+        slow._keys.clear()  # as time does
+
+    late.before_create = rotate_thrice
+    made = slow.secrets([session(1)], create=True)
+    assert open_keyring().secrets([session(1)], create=False) == made
+    slow.close()
+
+
+@pytest.mark.parametrize("replaced", [2, 3])
+def test_a_rotation_that_was_broken_off_is_finished_by_the_next(
+    server: ObjectServer, bucket: str, open_keyring: OpenKeyring, tmp_path: Path, replaced: int
+) -> None:
+    refs = [session(number) for number in range(4)]
+    made = open_keyring().secrets(refs, create=True)
+    late, left = Late(open_bucket(bucket, "keys", server.url, "TEST")), [None] * replaced
+
+    def dies() -> None:
+        try:
+            left.pop()
+        except IndexError:
+            raise BlobStoreUnavailable("killed here") from None
+
+    late.before_replace = dies
+    killed, other = BucketKeyring(late, LocalKeyFile(tmp_path / "workspace.key")), open_keyring()
+    with pytest.raises(KeyringUnavailable):
+        killed.rotate(WORKSPACE)
+    assert other.secrets(refs, create=False) == made
+    assert other.rotate(WORKSPACE) == len(refs) - replaced
+    assert other.counts(WORKSPACE) == {"generation": 2, "session": 4}
+    assert open_keyring().secrets(refs, create=False) == made
+    killed.close()
+
+
+def test_a_rotation_that_was_broken_off_before_the_key_file_was_changed_needs_the_old_one_no_longer(
+    server: ObjectServer, bucket: str, open_keyring: OpenKeyring, tmp_path: Path
+) -> None:
+    made = open_keyring().secrets([session(1), session(2)], create=True)
+    late = Late(open_bucket(bucket, "keys", server.url, "TEST"))
+
+    def dies() -> None:
+        raise BlobStoreUnavailable("killed here")
+
+    late.before_replace = dies
+    killed, key_file = BucketKeyring(late, LocalKeyFile(tmp_path / "workspace.key")), tmp_path / "workspace.key"
+    with pytest.raises(KeyringUnavailable):
+        killed.rotate(WORKSPACE)
+    killed.close()
+    key_file.rename(tmp_path / "workspace.key.old")
+    open_keyring().rotate(WORKSPACE)
+    (tmp_path / "workspace.key.old").unlink()
+    assert open_keyring().secrets(list(made), create=False) == made
 
 
 def test_a_bucket_that_keeps_versions_is_refused_at_the_start(server: ObjectServer, bucket: str, tmp_path: Path) -> None:

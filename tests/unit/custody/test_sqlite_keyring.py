@@ -211,6 +211,25 @@ def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
         open_local_keyring(tmp_path / "file" / "keyring")
 
 
+def test_nothing_is_created_in_a_folder_that_is_gone_or_that_another_took_the_place_of(
+    keyring: SqliteKeyring, directory: Path, tmp_path: Path
+) -> None:
+    """A secret that only a file without a name holds would be lost; one in a file of another key would open nowhere."""
+    made = keyring.secrets([session(1)], create=True)
+    away = directory.rename(tmp_path / "away")
+    with pytest.raises(KeyringUnavailable):
+        keyring.secrets([session(2)], create=True)
+    with contextlib.closing(open_local_keyring(directory)) as other:
+        other.secrets([session(1)], create=True)
+        for change in (lambda: keyring.secrets([session(2)], create=True), lambda: keyring.destroy([session(1)])):
+            with pytest.raises(KeyringUnavailable, match="start this process anew"):
+                change()
+        assert other.secrets([session(2)], create=False) == {}
+    directory.rename(tmp_path / "other")
+    away.rename(directory)
+    assert keyring.secrets([session(1), session(2)], create=True).items() > made.items()
+
+
 def test_a_newer_format_is_refused_at_the_start(keyring: SqliteKeyring, directory: Path) -> None:
     with contextlib.closing(connect(directory / "keyring.sqlite", timeout_s=1)) as connection:
         connection.execute("PRAGMA user_version=3")
@@ -267,8 +286,8 @@ def test_a_rotation_that_was_broken_off_is_finished_by_the_next(
 ) -> None:
     refs = [session(number) for number in range(10)]
     made = keyring.secrets(refs, create=True)
-    monkeypatch.setattr("streams.custody.sqlite_keyring._ROWS_AT_ONCE", 4)
-    rewrap, calls = keyring._rewrap, list[int]()
+    monkeypatch.setattr("streams.custody.sqlite_rotation._ROWS_AT_ONCE", 4)
+    rewrap, calls = keyring._rotation._rewrap, list[int]()
 
     def dies_after_one(*arguments: Any) -> int:
         calls.append(1)
@@ -276,7 +295,7 @@ def test_a_rotation_that_was_broken_off_is_finished_by_the_next(
             raise KeyringUnavailable("killed here")
         return rewrap(*arguments)
 
-    monkeypatch.setattr(keyring, "_rewrap", dies_after_one)
+    monkeypatch.setattr(keyring._rotation, "_rewrap", dies_after_one)
     with pytest.raises(KeyringUnavailable):
         keyring.rotate(WORKSPACE)
     other = open_local_keyring(directory)
@@ -308,3 +327,19 @@ def test_a_key_file_is_changed_with_the_old_one_beside_it(keyring: SqliteKeyring
     alone = open_local_keyring(directory)
     assert alone.secrets([session(1)], create=False) == made
     alone.close()
+
+
+def test_a_rotation_that_was_broken_off_before_the_key_file_was_changed_needs_the_old_one_no_longer(
+    keyring: SqliteKeyring, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = keyring.secrets([session(1)], create=True)
+    monkeypatch.setattr(keyring._rotation, "finished", lambda *_: 0)
+    keyring.rotate(WORKSPACE)
+    keyring.close()
+    (directory / "workspace.key").rename(directory / "workspace.key.old")
+    changed = open_local_keyring(directory)
+    changed.rotate(WORKSPACE)
+    changed.close()
+    (directory / "workspace.key.old").unlink()
+    with contextlib.closing(open_local_keyring(directory)) as alone:
+        assert alone.secrets([session(1)], create=False) == made

@@ -3,20 +3,23 @@
 import json
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from connectors.gateway.limits import GatewayLimits
+from streams.custody.group_commit import connect
 from streams.custody.sealing import Sealer
 from streams.custody.sqlite_keyring import open_local_keyring
-from streams.errors import BrokerUnavailable, KeyringUnavailable
+from streams.errors import BrokerUnavailable
 from streams.log.record import decode_event
 from tests.support.gateway import World, key, message, ndjson, new_session, post, world
+from tests.support.object_server import CREDENTIALS, object_server
 from tests.support.waiting import eventually
 
 
@@ -99,36 +102,93 @@ def test_a_key_that_asks_too_often_is_slowed_down_and_others_are_not(tmp_path: P
         assert other.get(path).status_code == 404
 
 
-def test_nothing_is_sealed_while_the_keyring_is_away(shared: World, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = new_session(client)
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    with closing(connect(folder / "keyring.sqlite", timeout_s=1)) as intruder:
+        intruder.execute("BEGIN IMMEDIATE")
+        yield
+        intruder.execute("ROLLBACK")
 
-    def away(*_: object, **__: object) -> None:
-        raise KeyringUnavailable("locked")
 
-    monkeypatch.setattr(shared.keyring, "pseudonym", away)
-    sent = len(shared.log.commands)
-    response = client.post(f"/v1/sessions/{session}/events", json=message(actor="new"), headers=key())
-    refused(response, "service.keyring_unavailable")
+@contextmanager
+def gone(folder: Path) -> Iterator[None]:
+    away = folder.rename(folder.with_name("away"))
+    yield
+    away.rename(folder)
+
+
+@pytest.mark.parametrize("away", [locked, gone])
+def test_nothing_is_sealed_while_the_keyring_is_away(
+    shared: World, client: httpx.Client, away: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    """What needs a secret or a name that is not there yet is refused and not sent; the same request succeeds afterwards."""
+    session, sent = new_session(client), len(shared.log.commands)
+    requests = [
+        ("/v1/sessions", {"subject": f"new while {away.__name__}"}, key()),
+        (f"/v1/sessions/{session}/events", message(actor=f"new while {away.__name__}"), key()),
+    ]
+    with away(shared.settings.data_dir / "keyring"):
+        for path, body, headers in requests:
+            refused(client.post(path, json=body, headers=headers), "service.keyring_unavailable")
     assert len(shared.log.commands) == sent
+    for path, body, headers in requests:
+        assert client.post(path, json=body, headers=headers).status_code < 300
 
 
-def test_what_was_acknowledged_opens_with_the_keyring_as_the_disk_had_it_then(shared: World, client: httpx.Client, tmp_path: Path) -> None:
-    """A power cut between keyring and Kafka: the secrets are on the disk before the command leaves, so every copy of the files that is
-    taken after an answer, with no process ended and nothing flushed for it, opens what was answered."""
-    session = new_session(client, subject="power-cut")
-    told = post(client, f"/v1/sessions/{session}/events", message("said before the lights went out"))
-    directory = tmp_path / "keyring"
-    directory.mkdir()
-    for path in (shared.settings.data_dir / "keyring").iterdir():
+def test_nothing_is_sealed_while_the_bucket_of_the_keyring_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with (
+        object_server() as server,
+        world(tmp_path, keyring=f"s3://{server.new_bucket()}/keys", keyring_endpoint=server.url) as made,
+    ):
+        client = made.client()
+        session = new_session(client, subject="before")
+        post(client, f"/v1/sessions/{session}/events", message())
+        sent = len(made.log.commands)
+        server.process.kill()
+        server.process.wait()
+        refused(client.post("/v1/sessions", json={"subject": "new"}, headers=key()), "service.keyring_unavailable")
+        refused(client.post(f"/v1/sessions/{session}/events", json=message(actor="new"), headers=key()), "service.keyring_unavailable")
+        assert len(made.log.commands) == sent
+
+
+def copied(folder: Path, to: Path) -> Path:
+    """A keyring's files as the disk has them, with no process ended and nothing flushed for it."""
+    to.mkdir()
+    for path in folder.iterdir():
         # Read by another process: opening SQLite's files in this one would give up its locks.
         content = subprocess.run(["cat", path], stdout=subprocess.PIPE, check=True).stdout
         if not path.name.endswith("-shm"):
-            (directory / path.name).write_bytes(content)
-            (directory / path.name).chmod(0o600)
-    events = [event for event in map(decode_event, shared.log.events[session]) if event.event_id in told["event_ids"]]
-    with closing(open_local_keyring(directory)) as keyring:
-        opened = Sealer(keyring, cache_seconds=1).open_many(events)
-    assert opened == [json.dumps(message("said before the lights went out")["content"], separators=(",", ":")).encode()]
+            (to / path.name).write_bytes(content)
+            (to / path.name).chmod(0o600)
+    return to
+
+
+def test_what_leaves_for_kafka_opens_with_the_keyring_as_the_disk_had_it_then(
+    shared: World, client: httpx.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut between keyring and Kafka: the secrets are on the disk before the command leaves, so the copy of the files that is
+    taken at that moment opens what is answered later."""
+    send, copies = shared.log.send, list[Path]()
+
+    def cut_here(*given: Any, **more: Any) -> None:
+        copies.append(copied(shared.settings.data_dir / "keyring", tmp_path / f"keyring-{len(copies)}"))
+        send(*given, **more)
+
+    monkeypatch.setattr(shared.log, "send", cut_here)
+    session = new_session(client, subject="power-cut", metadata={"first": "words"})
+    told = post(client, f"/v1/sessions/{session}/events", message("said before the lights went out"))
+    created, said = map(decode_event, shared.log.events[session])
+    assert told["event_ids"] == [said.event_id]
+    for directory, event, content in (
+        (copies[0], created, {"first": "words"}),
+        (copies[1], said, {"text": "said before the lights went out"}),
+    ):
+        with closing(open_local_keyring(directory)) as keyring:
+            (opened,) = Sealer(keyring, cache_seconds=1).open_many([event])
+        assert isinstance(opened, bytes)
+        assert json.loads(opened) == content
 
 
 def test_a_gateway_that_may_have_missed_a_revocation_refuses_everybody(client: httpx.Client, shared: World) -> None:

@@ -123,8 +123,8 @@ def _read(source: str | Path | bytes) -> bytes:
 def _envelopes(text: bytes) -> Iterator[bytes]:
     """Each as JSON: lines, or the `receipts` of what a service answered."""
     try:
-        whole = json.loads(text)
-    except ValueError:
+        whole = json.loads(text, object_pairs_hook=signed.once)
+    except (ValueError, RecursionError):
         yield from (line for line in text.splitlines() if line.strip())
         return
     listed = whole.get("receipts", [whole]) if isinstance(whole, dict) else whole

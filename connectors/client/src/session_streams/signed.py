@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 TRUST_FORMAT: Final = "session-streams.trust"
 _KEY_BYTES: Final = 32
+_ALGORITHM: Final = ("ed25519", "ed25519")
 
 
 class NotVerified(Exception):
@@ -49,13 +50,17 @@ def trusted(document: bytes, purpose: str) -> Keys:
     counting: dict[str, bytes] = {}
     revoked: set[str] = set()
     try:
-        told = json.loads(document)
+        told = json.loads(document, object_pairs_hook=once)
         if (told["format"], told["schema_version"]) != (TRUST_FORMAT, 1):
             raise NotVerified("trust.malformed")
         for key in told["keys"]:
             public = bytes.fromhex(key["keyval"]["public"])
             # An id only says which key to try; it has to be that of the key, so that none is taken for another.
-            if len(public) != _KEY_BYTES or key["keytype"] != "ed25519" or key["key_id"] != hashlib.sha256(public).hexdigest():
+            if (
+                len(public) != _KEY_BYTES
+                or (key["keytype"], key["scheme"]) != _ALGORITHM
+                or key["key_id"] != hashlib.sha256(public).hexdigest()
+            ):
                 raise NotVerified("trust.malformed")
             if key["purpose"] != purpose:
                 continue
@@ -63,7 +68,7 @@ def trusted(document: bytes, purpose: str) -> Keys:
                 counting[key["key_id"]] = public
             else:
                 revoked.add(key["key_id"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotVerified("trust.malformed") from error
     return Keys(counting, frozenset(revoked))
 
@@ -86,16 +91,41 @@ def opened(envelope: bytes, payload_type: str, keys: Keys) -> Opened:
     raise NotVerified("signature.wrong")
 
 
+def is_spelled(envelope: bytes) -> bool:
+    """Whether it has one signature and the one spelling that RFC 8785 gives it: then every byte of it is told by what it says."""
+    try:
+        payload_type, payload, signatures = _parts(envelope)
+    except NotVerified:
+        return False
+    told = {
+        "payload": base64.b64encode(payload).decode(),
+        "payloadType": payload_type,
+        "signatures": [{"keyid": key_id, "sig": base64.b64encode(signature).decode()} for key_id, signature in signatures],
+    }
+    try:
+        return len(signatures) == 1 and json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() == envelope
+    except UnicodeEncodeError:
+        return False
+
+
 def encoding_to_sign(payload_type: str, payload: bytes) -> bytes:
     """PAE of DSSE v1."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `object_pairs_hook`: of two members of one name, who knows which another reader takes. Raises ValueError."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a member is given twice")
+    return made
+
+
 def _parts(envelope: bytes) -> tuple[str, bytes, list[tuple[str, bytes]]]:
     """Type, payload, and the signatures with the ids of their keys."""
     try:
-        told: Any = json.loads(envelope)
+        told: Any = json.loads(envelope, object_pairs_hook=once)
         payload = base64.b64decode(told["payload"], validate=True)
         signatures = [(each["keyid"], base64.b64decode(each["sig"], validate=True)) for each in told["signatures"]]
         if not isinstance(told["payloadType"], str) or not all(isinstance(key_id, str) for key_id, _ in signatures):

@@ -16,6 +16,7 @@ from starlette.routing import Router
 from connectors import asyncapi
 from connectors.gateway import (
     append,
+    bundle,
     capsule_custody,
     capsule_import,
     capsules,
@@ -37,6 +38,7 @@ from connectors.gateway import (
     sessions,
     snapshots,
     support,
+    trust,
     turns,
 )
 from connectors.gateway.agents import router as agents
@@ -61,10 +63,11 @@ async def _document(text: bytes, _gateway: Gateway, _call: Call, _: NoQuery) -> 
 
 
 ROUTES: Final = (
-    *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
+    *sessions.ROUTES, *append.ROUTES, *reading.ROUTES, *export.ROUTES, *bundle.ROUTES, *graph.ROUTES, *turns.ROUTES, *runs.ROUTES,
     *claims.ROUTES, *snapshots.ROUTES, *checkpoints.ROUTES, *material.ROUTES, *conversation.ROUTES,
     *forks.ROUTES, *capsules.ROUTES, *capsule_import.ROUTES, *capsule_custody.ROUTES,
-    *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *erasures.ROUTES, *policy.ROUTES, *support.ROUTES, *operations.ROUTES,
+    *interactions.ROUTES, *effects.ROUTES, *dead_letters.ROUTES, *erasures.ROUTES, *policy.ROUTES, *support.ROUTES, *trust.ROUTES,
+    *operations.ROUTES,
 )  # fmt: skip
 DOCUMENT: Final = msgspec.json.encode(document(ROUTES, agents.ROUTES, running_release()))
 

@@ -291,6 +291,12 @@ class ExportQuery(Body, frozen=True):
     cursor: f.PlaceInLineage | None = None
 
 
+class BundleQuery(Body, frozen=True):
+    """`end_sequence`: as far as the session stood then; by default, as it stands now."""
+
+    end_sequence: Annotated[int, Meta(ge=1, le=f.INT64_MAX)] | None = None
+
+
 class GraphQuery(Body, frozen=True):
     """`through_sequence`: as it was when the session was there. `around`: only what lies within `depth` edges of a node.
     `format` goes before the header Accept."""

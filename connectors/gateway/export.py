@@ -43,6 +43,11 @@ _PAUSE_S: Final = 0.25
 
 _log = structlog.get_logger(__name__)
 
+Write = Callable[[bytes], Awaitable[None]]
+"""Sends whole lines. Raises `Left`."""
+Ends = list[asyncio.Task[Any]]
+"""The first is done once the caller is gone, the second once the gateway stops."""
+
 
 class _Position(NamedTuple):
     """A position as the owner has it: the event with the bytes of its attributes, or why there is none."""
@@ -81,7 +86,7 @@ class ExportStream:
         """Takes over one place among the exports."""
         self._gateway, self._call, self._query = gateway, call, query
         self._session_id = call.path["session_id"]
-        self._sections: list[_Section] = []
+        self._sections: list[Section] = []
 
     async def begin(self) -> None:
         """Everything that can be refused before the first line. Raises as a read of events does, and `Invalid`."""
@@ -95,36 +100,49 @@ class ExportStream:
                 index, behind = place_in(stretches, query.cursor, "cursor")
         for session_id, through in stretches[index:]:
             end = (query.end_sequence or 0) if through is None else through
-            self._sections.append(_Section(gateway, call, session_id, 1 if self._sections else behind + 1, end))
+            self._sections.append(Section(gateway, call, session_id, 1 if self._sections else behind + 1, end))
         # What is exported last is looked at first: where the session ends now is where the export will.
         for section in dict.fromkeys((self._sections[-1], self._sections[0])):
             await section.begin(call.position() if section is self._sections[-1] else None)
 
     async def send(self, send: Send) -> None:
-        name = f'attachment; filename="{self._session_id}.ndjson"'
-        headers = [(b"content-type", NDJSON.encode()), (b"cache-control", b"no-store"), (b"content-disposition", name.encode())]
-        ends: list[asyncio.Task[Any]] = [asyncio.create_task(gone(self._call.receive)), asyncio.create_task(self._gateway.stopping.wait())]
+        await send_lines(self._gateway, self._call, send, self._told, f"{self._session_id}.ndjson", NDJSON)
 
-        async def write(data: bytes) -> None:
-            with self._gateway.holding(len(data)):
-                await send_part(send, data, self._gateway.limits.stall_s)
-            if ends[0].done():
-                raise Left
-
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            with suppress(Left):
-                for section in self._sections:
-                    if not await section.send(write, ends):
-                        break
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._gateway.exports.give_back()
-            for task in ends:
-                task.cancel()
+    async def _told(self, write: Write, ends: Ends) -> None:
+        for section in self._sections:
+            if not await section.send(write, ends):
+                break
 
 
-class _Section:
+async def send_lines(
+    gateway: Gateway, call: Call, send: Send, told: Callable[[Write, Ends], Awaitable[None]], name: str, media_type: str
+) -> None:
+    """Answers with what `told` writes, as a file of that name, and gives the place among the exports back."""
+    headers = [
+        (b"content-type", media_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"content-disposition", f'attachment; filename="{name}"'.encode()),
+    ]
+    ends: Ends = [asyncio.create_task(gone(call.receive)), asyncio.create_task(gateway.stopping.wait())]
+
+    async def write(data: bytes) -> None:
+        with gateway.holding(len(data)):
+            await send_part(send, data, gateway.limits.stall_s)
+        if ends[0].done():
+            raise Left
+
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        with suppress(Left):
+            await told(write, ends)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+    finally:
+        gateway.exports.give_back()
+        for task in ends:
+            task.cancel()
+
+
+class Section:
     """The export of one session up to a position; 0: where it stands when this begins."""
 
     def __init__(self, gateway: Gateway, call: Call, session_id: str, from_sequence: int, end_sequence: int) -> None:
@@ -151,33 +169,39 @@ class _Section:
             self._last_hash = None if last is None else last.hash
         self._first = page
 
-    async def send(self, write: Callable[[bytes], Awaitable[None]], ends: list[asyncio.Task[Any]]) -> bool:
+    async def send(self, write: Write, ends: Ends) -> bool:
         """All its lines; False where it could not go on, and said so in the last one. Raises `Left`."""
         await write(lines.header_line(self._session_id, from_sequence=self._from, end_sequence=self._end))
         self._header_is_out = True
         try:
-            page, self._first = self._first, None
-            while self._next <= self._end:
-                if page is None:
-                    page = await self._following(ends)
-                positions = await self._gateway.in_thread(partial(_positions, page, self._next - 1, self._end))
-                page = None
-                while positions:
-                    piece = await self._gateway.in_thread(partial(_piece, self._gateway, positions))
-                    positions = positions[piece.positions :]
-                    self._gateway.still(self._call)
-                    await write(piece.data)
-                    self._next, self._last_hash = self._next + piece.positions, piece.last_hash
+            await self._send_positions(write, ends)
         except StreamsError as error:
-            status = problems.status_of(error.code)
-            code = error.code if status != 500 else "service.internal"
             _log.warning("export_broke_off", session_id=self._session_id, code=error.code, next_sequence=self._next)
-            await write(lines.error_line(code, status=status, next_sequence=self._next))
+            await write(self.broken_off(error))
             return False
         await write(lines.trailer_line(self._end, self._last_hash))
         return True
 
-    async def _following(self, ends: list[asyncio.Task[Any]]) -> EventsPage:
+    def broken_off(self, error: StreamsError) -> bytes:
+        """The line that says why nothing follows."""
+        status = problems.status_of(error.code)
+        return lines.error_line(error.code if status != 500 else "service.internal", status=status, next_sequence=self._next)
+
+    async def _send_positions(self, write: Write, ends: Ends) -> None:
+        page, self._first = self._first, None
+        while self._next <= self._end:
+            if page is None:
+                page = await self._following(ends)
+            positions = await self._gateway.in_thread(partial(_positions, page, self._next - 1, self._end))
+            page = None
+            while positions:
+                piece = await self._gateway.in_thread(partial(_piece, self._gateway, positions))
+                positions = positions[piece.positions :]
+                self._gateway.still(self._call)
+                await write(piece.data)
+                self._next, self._last_hash = self._next + piece.positions, piece.last_hash
+
+    async def _following(self, ends: Ends) -> EventsPage:
         """The next page, from whoever owns the session by then. Raises `Left`, and what ends an export."""
         gateway = self._gateway
         deadline_s = time.monotonic() + gateway.limits.export_patience_s

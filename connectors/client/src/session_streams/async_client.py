@@ -11,6 +11,7 @@ import httpx
 
 from session_streams import recovery, requests
 from session_streams.agent_checkpoints import AsyncAgentCheckpoints, undecided
+from session_streams.bundles import AsyncBundles
 from session_streams.client import failed
 from session_streams.erasures import AsyncErasures
 from session_streams.errors import ApiError, ConnectionFailed, error_of
@@ -22,7 +23,7 @@ from session_streams.sse import Parser
 from session_streams.transfer import Transfer
 
 
-class AsyncClient(AsyncAgentCheckpoints, AsyncErasures):
+class AsyncClient(AsyncAgentCheckpoints, AsyncErasures, AsyncBundles):
     """Belongs to one event loop. Every call raises `ApiError` where the service refuses, `ConnectionFailed` where it is away."""
 
     def __init__(

@@ -11,6 +11,7 @@ import httpx
 
 from session_streams import recovery, requests
 from session_streams.agent_checkpoints import AgentCheckpoints, undecided
+from session_streams.bundles import Bundles
 from session_streams.erasures import Erasures
 from session_streams.errors import ApiError, ConnectionFailed, error_of
 from session_streams.models import Answer, Appended, Body, Event, Report, Session
@@ -21,7 +22,7 @@ from session_streams.sse import Parser
 from session_streams.transfer import Transfer
 
 
-class Client(AgentCheckpoints, Erasures):
+class Client(AgentCheckpoints, Erasures, Bundles):
     """Thread-safe as httpx is. Every call raises `ApiError` where the service refuses, `ConnectionFailed` where it is away."""
 
     def __init__(

@@ -4,18 +4,25 @@ What is signed is the payload together with its type (the pre-authentication enc
 one kind of statement is none of another. A payload is parsed by whoever has verified it, never before. A private key is a
 PKCS #8 file (PEM) of mode 0600; a public one is told in the form of in-toto's metadata. An id of a key only says which key to
 try: what counts is who is trusted.
+
+securesystemslib signs, verifies and takes envelopes apart; beyond this module nobody knows of it. It reads more spellings of base64
+than one, so what it has read is written again and compared (ADR 0037).
 """
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Meta, Struct
+from securesystemslib import dsse
+from securesystemslib.exceptions import UnverifiedSignatureError
+from securesystemslib.signer import CryptoSigner, Key, SSlibKey
+from securesystemslib.signer import Signature as SignatureInHex
 
 from streams.errors import Misconfigured
 from streams.files import create_once, read_private
@@ -72,9 +79,8 @@ class SigningKey:
     """A private key. It shows nothing of itself but its public half."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
-        self._key = key
-        public = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-        self.public = PublicKey(keyval=KeyValue(public.hex()))
+        self.public = PublicKey(keyval=KeyValue(key.public_key().public_bytes_raw().hex()))
+        self._signer = CryptoSigner(key, _verifier(self.public.key_id, self.public))
 
     @classmethod
     def generate(cls) -> "SigningKey":
@@ -99,49 +105,77 @@ class SigningKey:
     def store(self, path: Path) -> None:
         """In a file that is there already, the key stays that is in it. Raises OSError."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        create_once(path, self._pem())
+        create_once(path, self._signer.private_bytes)
 
     def sign(self, payload_type: str, payload: bytes) -> Envelope:
-        signature = Signature(self.public.key_id, self._key.sign(encoding_to_sign(payload_type, payload)))
-        return Envelope(payload_type, payload, (signature,))
+        signature = self.sign_bytes(encoding_to_sign(payload_type, payload))
+        return Envelope(payload_type, payload, (Signature(self.public.key_id, signature),))
 
     def sign_bytes(self, told: bytes) -> bytes:
         """64 bytes, over exactly these bytes: for a form that says by itself what it is (a capsule's digests)."""
-        return self._key.sign(told)
-
-    def _pem(self) -> bytes:
-        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        return self._key.private_bytes(*form, serialization.NoEncryption())
+        return bytes.fromhex(self._signer.sign(told).signature)
 
 
 def encoding_to_sign(payload_type: str, payload: bytes) -> bytes:
     """PAE of DSSE v1: lengths stand in front, so no two pairs of type and payload have the same encoding."""
-    kind = payload_type.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    return dsse.Envelope(payload, payload_type, {}).pae()
 
 
 def opened(text: bytes, payload_type: str, trusted: Mapping[str, PublicKey]) -> Verified:
     """The payload of an envelope (JSON) that one of the trusted keys, by id, has signed. Raises `NotVerified`."""
-    try:
-        envelope = msgspec.json.decode(text, type=Envelope)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NotVerified("envelope.malformed") from error
+    envelope = _read(text)
     if envelope.payload_type != payload_type:
         raise NotVerified("payload.type")
-    known = [signature for signature in envelope.signatures if signature.keyid in trusted]
+    known: list[Key] = [_verifier(key_id, trusted[key_id]) for key_id in envelope.signatures if key_id in trusted]
     if not known:
         raise NotVerified("key.unknown")
-    told = encoding_to_sign(payload_type, envelope.payload)
-    for signature in known:
-        if is_signed(trusted[signature.keyid], signature.sig, told):
-            return Verified(envelope.payload, signature.keyid)
-    raise NotVerified("signature.wrong")
+    try:
+        (key_id,) = envelope.verify(known, threshold=1)
+    except UnverifiedSignatureError as error:
+        raise NotVerified("signature.wrong") from error
+    return Verified(envelope.payload, key_id)
 
 
 def is_signed(key: PublicKey, signature: bytes, told: bytes) -> bool:
     """Whether the key has signed exactly these bytes."""
+    key_id = key.key_id
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.keyval.public)).verify(signature, told)
-    except InvalidSignature:
+        _verifier(key_id, key).verify_signature(SignatureInHex(key_id, signature.hex()), told)
+    except UnverifiedSignatureError:
         return False
     return True
+
+
+class _SignatureText(Struct, frozen=True):
+    keyid: str
+    sig: str
+
+
+class _EnvelopeText(Struct, frozen=True, rename="camel"):
+    """As it is told, base64 and all."""
+
+    payload: str
+    payload_type: str
+    signatures: list[_SignatureText]
+
+
+def _read(text: bytes) -> dsse.Envelope:
+    """In the one standard spelling of base64, with one signature a key. Raises `NotVerified`."""
+    try:
+        told = msgspec.json.decode(text, type=_EnvelopeText)
+        # It takes the signatures apart that it is given.
+        envelope = dsse.Envelope.from_dict(_builtins(told))
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise NotVerified("envelope.malformed") from error
+    if envelope.to_dict() != _builtins(told):
+        raise NotVerified("envelope.malformed")
+    return envelope
+
+
+def _builtins(told: _EnvelopeText) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.to_builtins(told)
+    return made
+
+
+def _verifier(key_id: str, key: PublicKey) -> SSlibKey:
+    return SSlibKey(key_id, key.keytype, key.scheme, {"public": key.keyval.public})

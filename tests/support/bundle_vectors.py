@@ -111,6 +111,8 @@ class Vectors:
         yield "trust in an algorithm of none", "no_trust", self.good, self.trust.replace(b'"scheme":"ed25519"', b'"scheme":"none"')
         yield "trust in another kind of key", "no_trust", self.good, self.trust.replace(b'"keytype":"ed25519"', b'"keytype":"rsa"')
         yield "trust in a key under another's id", "no_trust", self.good, self._under_another_id()
+        yield "trust in a key in capitals", "no_trust", self.good, self._in_capitals()
+        yield "signed by a key that is listed twice, revoked once", "revoked_key", self.good, self._listed_twice()
         yield "signed by a stranger", "unknown_key", bundle_of(self.lines, self.other)
         yield "signed by a key for receipts", "unknown_key", self.good, trust_of(self.key, purpose="receipts")
         yield "signed by a key that is revoked", "revoked_key", self.good, trust_of(self.key, revoked=True)
@@ -145,6 +147,14 @@ class Vectors:
             ("longer than any", b" " * (1024 * 1024 + 1)),
         ):
             yield f"an envelope {name}", "malformed_envelope", enveloped(text)
+
+    def _in_capitals(self) -> bytes:
+        public = self.key.public.keyval.public.encode()
+        return self.trust.replace(public, public.upper())
+
+    def _listed_twice(self) -> bytes:
+        told, revoked = json.loads(self.trust), json.loads(trust_of(self.key, revoked=True))
+        return json.dumps({**told, "keys": [*revoked["keys"], *told["keys"]]}).encode()
 
     def _under_another_id(self) -> bytes:
         return trust_of(self.other).replace(self.other.public.key_id.encode(), self.key.public.key_id.encode())

@@ -38,9 +38,9 @@ public class VerifyBundle {
             require(told.path("format").asText().equals("session-streams.trust") && told.path("schema_version").asInt() == 1 && told.get("keys").isArray());
             for (JsonNode key : told.get("keys")) {
                 byte[] bytes = HEX.parseHex(key.get("keyval").get("public").textValue());
-                require(bytes.length == 32 && key.get("keytype").asText().equals("ed25519") && key.get("scheme").asText().equals("ed25519"));
+                require(bytes.length == 32 && HEX.formatHex(bytes).equals(key.get("keyval").get("public").textValue()) && key.get("keytype").asText().equals("ed25519") && key.get("scheme").asText().equals("ed25519"));
                 require(key.get("key_id").asText().equals(HEX.formatHex(sha(bytes))));
-                if (key.get("purpose").asText().equals("bundles")) keys.put(key.get("key_id").textValue(), key);
+                if (key.get("purpose").asText().equals("bundles")) keys.merge(key.get("key_id").textValue(), key, (one, other) -> one.hasNonNull("revoked_at") ? one : other);
             }
         });
         int start = file.length - 1;

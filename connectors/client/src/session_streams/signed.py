@@ -2,22 +2,26 @@
 
 The trust document is `trust.json` of an installation: every public key, for what it signs, since when, whether revoked. What a key
 signed stays good when another follows it; what a revoked key signed, ever, is not. A payload is parsed once it is verified, never before.
+
+An envelope has one spelling of base64, no member twice and one signature a key: securesystemslib, which takes it apart and verifies it,
+would read more (ADR 0037).
 """
 
-import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+import rfc8785
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import UnverifiedSignatureError
+from securesystemslib.signer import Key, SSlibKey
 
 TRUST_FORMAT: Final = "session-streams.trust"
 _KEY_BYTES: Final = 32
 _ALGORITHM: Final = ("ed25519", "ed25519")
+_MEMBERS: Final = ("payload", "payloadType", "signatures")
 
 
 class NotVerified(Exception):
@@ -46,7 +50,8 @@ class Opened:
 
 
 def trusted(document: bytes, purpose: str) -> Keys:
-    """Those of a trust document that sign for a purpose. Raises `NotVerified` (trust.malformed)."""
+    """Those of a trust document that sign for a purpose; one that is listed twice and revoked once is revoked. Raises `NotVerified`
+    (trust.malformed)."""
     counting: dict[str, bytes] = {}
     revoked: set[str] = set()
     try:
@@ -58,6 +63,7 @@ def trusted(document: bytes, purpose: str) -> Keys:
             # An id only says which key to try; it has to be that of the key, so that none is taken for another.
             if (
                 len(public) != _KEY_BYTES
+                or key["keyval"]["public"] != public.hex()
                 or (key["keytype"], key["scheme"]) != _ALGORITHM
                 or key["key_id"] != hashlib.sha256(public).hexdigest()
             ):
@@ -70,48 +76,39 @@ def trusted(document: bytes, purpose: str) -> Keys:
                 revoked.add(key["key_id"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotVerified("trust.malformed") from error
-    return Keys(counting, frozenset(revoked))
+    return Keys({key_id: public for key_id, public in counting.items() if key_id not in revoked}, frozenset(revoked))
 
 
 def opened(envelope: bytes, payload_type: str, keys: Keys) -> Opened:
     """The payload of an envelope (JSON) that one of the keys has signed. Raises `NotVerified`."""
-    found_type, payload, signatures = _parts(envelope)
-    if found_type != payload_type:
+    found = _read(envelope)
+    if found.payload_type != payload_type:
         raise NotVerified("payload.type")
-    known = [(key_id, signature) for key_id, signature in signatures if key_id in keys.counting]
+    known: list[Key] = [
+        SSlibKey(key_id, *_ALGORITHM, {"public": keys.counting[key_id].hex()}) for key_id in found.signatures if key_id in keys.counting
+    ]
     if not known:
-        raise NotVerified("key.revoked" if any(key_id in keys.revoked for key_id, _ in signatures) else "key.unknown")
-    told = encoding_to_sign(payload_type, payload)
-    for key_id, signature in known:
-        try:
-            Ed25519PublicKey.from_public_bytes(keys.counting[key_id]).verify(signature, told)
-        except InvalidSignature:
-            continue
-        return Opened(payload, key_id)
-    raise NotVerified("signature.wrong")
+        raise NotVerified("key.unknown" if keys.revoked.isdisjoint(found.signatures) else "key.revoked")
+    try:
+        (key_id,) = found.verify(known, threshold=1)
+    except UnverifiedSignatureError as error:
+        raise NotVerified("signature.wrong") from error
+    return Opened(found.payload, key_id)
 
 
 def is_spelled(envelope: bytes) -> bool:
     """Whether it has one signature and the one spelling that RFC 8785 gives it: then every byte of it is told by what it says."""
     try:
-        payload_type, payload, signatures = _parts(envelope)
-    except NotVerified:
-        return False
-    told = {
-        "payload": base64.b64encode(payload).decode(),
-        "payloadType": payload_type,
-        "signatures": [{"keyid": key_id, "sig": base64.b64encode(signature).decode()} for key_id, signature in signatures],
-    }
-    try:
-        return len(signatures) == 1 and json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode() == envelope
-    except UnicodeEncodeError:
+        found = _read(envelope)
+        unknown = any(signature.unrecognized_fields for signature in found.signatures.values())
+        return len(found.signatures) == 1 and not unknown and rfc8785.dumps(found.to_dict()) == envelope
+    except (NotVerified, rfc8785.CanonicalizationError):
         return False
 
 
 def encoding_to_sign(payload_type: str, payload: bytes) -> bytes:
     """PAE of DSSE v1."""
-    kind = payload_type.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    return Envelope(payload, payload_type, {}).pae()
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,14 +119,16 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _parts(envelope: bytes) -> tuple[str, bytes, list[tuple[str, bytes]]]:
-    """Type, payload, and the signatures with the ids of their keys."""
+def _read(envelope: bytes) -> Envelope:
+    """What is not known in it is passed over. Raises `NotVerified`."""
     try:
         told: Any = json.loads(envelope, object_pairs_hook=once)
-        payload = base64.b64decode(told["payload"], validate=True)
-        signatures = [(each["keyid"], base64.b64decode(each["sig"], validate=True)) for each in told["signatures"]]
-        if not isinstance(told["payloadType"], str) or not all(isinstance(key_id, str) for key_id, _ in signatures):
-            raise NotVerified("envelope.malformed")
-    except (ValueError, KeyError, TypeError, binascii.Error, RecursionError) as error:
+        # It takes the signatures apart that it is given; what is no text, but should be, is an AttributeError.
+        found = Envelope.from_dict({**told, "signatures": [dict(each) for each in told["signatures"]]})
+        same = found.to_dict() == {name: told[name] for name in _MEMBERS}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotVerified("envelope.malformed") from error
-    return told["payloadType"], payload, signatures
+    # It reads base64 of the other alphabet and without padding, too, and ids of any kind.
+    if not same or not all(isinstance(text, str) for text in (found.payload_type, *found.signatures)):
+        raise NotVerified("envelope.malformed")
+    return found

@@ -12,11 +12,8 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 /** A second verifier of Session Bundles, after docs/bundle.md: {@code VerifyBundle.java TRUST FILE [TRUST FILE ...]}, one verdict a line. Not
  * checked here, as a reader of the page may leave it out: that the schemas of attributes are the published ones, and escapes within texts. */
-public class VerifyBundle {
+class VerifyBundle {
     static final List<String> SECTIONS = List.of("events", "actors", "work", "interactions", "context-snapshots", "artifacts", "continuation-capsules");
-    static final List<String> BEFORE = List.of("event_id", "session_id", "type", "workspace_id", "thread_id", "turn_id", "run_id", "attempt_generation",
-        "native_task_id", "actor_id", "subject_id", "command_id", "occurred_at");
-    static final String MEMBERS = "kind sequence " + String.join(" ", BEFORE) + " links attributes content command_offset command_last accepted_at previous_hash hash";
     static final JsonMapper JSON = JsonMapper.builder().enable(StreamReadFeature.STRICT_DUPLICATE_DETECTION)
         .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS, DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS)
         .enable(JsonNodeFeature.WRITE_PROPERTIES_SORTED).build();
@@ -59,7 +56,7 @@ public class VerifyBundle {
             boolean events = section.get("name").asText().equals("events");
             if (part.length > 0 && part[part.length - 1] != '\n' || lines != section.get("items").longValue() + (events ? 2 : 0)) throw new Refuted("manifest_untrue");
         }
-        events(Arrays.copyOfRange(file, 0, manifest.get("sections").get(0).get("bytes").intValue()), manifest);
+        Export.check(Arrays.copyOfRange(file, 0, manifest.get("sections").get(0).get("bytes").intValue()), manifest);
     }
 
     static JsonNode manifest(byte[] envelope, Map<String, JsonNode> keys) throws Exception {
@@ -105,8 +102,41 @@ public class VerifyBundle {
         return found[0];
     }
 
-    /** The export (docs/export.md): a chain from the session's beginning to the end that the manifest names, with the gaps that it names. */
-    static void events(byte[] export, JsonNode manifest) throws Exception {
+    interface Step { void run() throws Exception; }
+    /** Whatever goes wrong in a step has the step's name, but for what names itself. */
+    static void as(String code, Step step) {
+        try { step.run(); } catch (Refuted refuted) { throw refuted.getMessage().isEmpty() ? new Refuted(code) : refuted;
+        } catch (JsonParseException error) { throw new Refuted(code.equals("malformed_manifest") && error.getMessage().startsWith("Duplicate") ? "duplicate_key" : code);
+        } catch (Exception error) { throw new Refuted(code); }
+    }
+    static void require(boolean holds) { if (!holds) throw new Refuted(""); }
+    static String decoded(byte[] text) throws Exception { return UTF_8.newDecoder().decode(ByteBuffer.wrap(text)).toString(); }
+    static JsonNode parsed(byte[] text) throws Exception { return JSON.readTree(decoded(text)); }
+    static String names(JsonNode node) { return String.join(" ", (Iterable<String>) node::fieldNames); }
+    static boolean isCount(JsonNode node) { return node.isIntegralNumber() && node.longValue() >= 0; }
+    static boolean same(JsonNode one, JsonNode other) { return one.isNull() ? other == null || other.isNull() : one.equals(other); }
+    /** False for a number with a fraction or an exponent; what RFC 8785 has no form for is refuted. */
+    static boolean isCanonical(JsonNode node) {
+        if (node.isIntegralNumber()) require(node.canConvertToLong() && Math.abs(node.longValue()) < 1L << 53);
+        if (node.isTextual()) require(UTF_8.newEncoder().canEncode(node.textValue()));
+        boolean canonical = !node.isBigDecimal();
+        for (JsonNode each : node) canonical &= isCanonical(each);
+        return canonical;
+    }
+    static byte[] sha(byte[]... parts) throws Exception {
+        MessageDigest hashed = MessageDigest.getInstance("SHA-256");
+        for (byte[] part : parts) hashed.update(part);
+        return hashed.digest();
+    }
+}
+
+/** The events of a bundle are an export (docs/export.md): a chain from the session's beginning to the end that the manifest names. */
+class Export extends VerifyBundle {
+    static final List<String> BEFORE = List.of("event_id", "session_id", "type", "workspace_id", "thread_id", "turn_id", "run_id", "attempt_generation",
+        "native_task_id", "actor_id", "subject_id", "command_id", "occurred_at");
+    static final String MEMBERS = "kind sequence " + String.join(" ", BEFORE) + " links attributes content command_offset command_last accepted_at previous_hash hash";
+
+    static void check(byte[] export, JsonNode manifest) throws Exception {
         Map<String, long[]> gaps = new TreeMap<>();
         JsonNode[] told = new JsonNode[2];  // last hash, workspace
         String session = manifest.get("session_id").textValue();
@@ -225,32 +255,5 @@ public class VerifyBundle {
     }
     static byte[] lp(byte[] value) {
         return value == null ? new byte[] {-1, -1, -1, -1} : ByteBuffer.allocate(4 + value.length).putInt(value.length).put(value).array();
-    }
-
-    interface Step { void run() throws Exception; }
-    /** Whatever goes wrong in a step has the step's name, but for what names itself. */
-    static void as(String code, Step step) {
-        try { step.run(); } catch (Refuted refuted) { throw refuted.getMessage().isEmpty() ? new Refuted(code) : refuted;
-        } catch (JsonParseException error) { throw new Refuted(code.equals("malformed_manifest") && error.getMessage().startsWith("Duplicate") ? "duplicate_key" : code);
-        } catch (Exception error) { throw new Refuted(code); }
-    }
-    static void require(boolean holds) { if (!holds) throw new Refuted(""); }
-    static String decoded(byte[] text) throws Exception { return UTF_8.newDecoder().decode(ByteBuffer.wrap(text)).toString(); }
-    static JsonNode parsed(byte[] text) throws Exception { return JSON.readTree(decoded(text)); }
-    static String names(JsonNode node) { return String.join(" ", (Iterable<String>) node::fieldNames); }
-    static boolean isCount(JsonNode node) { return node.isIntegralNumber() && node.longValue() >= 0; }
-    static boolean same(JsonNode one, JsonNode other) { return one.isNull() ? other == null || other.isNull() : one.equals(other); }
-    /** False for a number with a fraction or an exponent; what RFC 8785 has no form for is refuted. */
-    static boolean isCanonical(JsonNode node) {
-        if (node.isIntegralNumber()) require(node.canConvertToLong() && Math.abs(node.longValue()) < 1L << 53);
-        if (node.isTextual()) require(UTF_8.newEncoder().canEncode(node.textValue()));
-        boolean canonical = !node.isBigDecimal();
-        for (JsonNode each : node) canonical &= isCanonical(each);
-        return canonical;
-    }
-    static byte[] sha(byte[]... parts) throws Exception {
-        MessageDigest hashed = MessageDigest.getInstance("SHA-256");
-        for (byte[] part : parts) hashed.update(part);
-        return hashed.digest();
     }
 }

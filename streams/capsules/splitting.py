@@ -23,6 +23,8 @@ _LONGEST_ESCAPE: Final = 6
 _UNFINISHED_BYTES_MAX: Final = 16 * 1024
 """Of a text or number that goes on in the next piece, however small the pieces are: it is looked at again with each. No member but the
 content has room for so much."""
+_DEPTH_MAX: Final = 500
+"""Of objects and arrays: each that is open is remembered, which takes three hundred times the room of its bracket. A request has few."""
 _WHOLE: Final = frozenset(b'"{}[]:,'[index : index + 1] for index in range(7))
 """How tokens begin that end by themselves."""
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
@@ -36,7 +38,7 @@ class TooLarge(Exception):
 
 
 class Malformed(Exception):
-    """No JSON, or a member twice."""
+    """No JSON, a member twice, or nested deeper than any request."""
 
 
 class _Frame:
@@ -150,6 +152,8 @@ class Splitter:
     def _walk(self, token: bytes) -> None:
         top = self._stack[-1] if self._stack else None
         if token in (b"{", b"["):
+            if len(self._stack) == _DEPTH_MAX:
+                raise Malformed(f"nested deeper than {_DEPTH_MAX} levels")
             self._stack.append(_Frame(is_object=token == b"{"))
         elif token in (b"}", b"]"):
             if top is None:

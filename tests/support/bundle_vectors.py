@@ -106,6 +106,8 @@ class Vectors:
         signed = told["signatures"][0]
         yield "no trust", "no_trust", self.good, b"{}"
         yield "trust that is no JSON", "no_trust", self.good, b"\xff"
+        yield "trust in another encoding", "no_trust", self.good, self.trust.decode().encode("utf-16")
+        yield "trust of a version 1.0", "no_trust", self.good, self.trust.replace(b'"schema_version":1', b'"schema_version":1.0')
         yield "trust of depth", "no_trust", self.good, b"[" * 100_000
         yield "trust with a key twice", "no_trust", self.good, self.trust.replace(b'"purpose"', b'"purpose":"x","purpose"')
         yield "trust in an algorithm of none", "no_trust", self.good, self.trust.replace(b'"scheme":"ed25519"', b'"scheme":"none"')

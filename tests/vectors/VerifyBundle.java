@@ -32,7 +32,7 @@ class VerifyBundle {
         Map<String, JsonNode> keys = new HashMap<>();
         as("no_trust", () -> {
             JsonNode told = parsed(trust);
-            require(told.path("format").asText().equals("session-streams.trust") && told.path("schema_version").asInt() == 1 && told.get("keys").isArray());
+            require(told.path("format").asText().equals("session-streams.trust") && told.path("schema_version").isInt() && told.path("schema_version").asInt() == 1 && told.get("keys").isArray());
             for (JsonNode key : told.get("keys")) {
                 byte[] bytes = HEX.parseHex(key.get("keyval").get("public").textValue());
                 require(bytes.length == 32 && HEX.formatHex(bytes).equals(key.get("keyval").get("public").textValue()) && key.get("keytype").asText().equals("ed25519") && key.get("scheme").asText().equals("ed25519"));

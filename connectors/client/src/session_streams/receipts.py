@@ -3,6 +3,7 @@
 code                  what it means
 verified              every receipt is signed by a key that counts, and none contradicts another
 no_receipts           there is none in the file
+too_large             more than 64 MiB, of which nothing is looked at
 no_trust              the trust document is none: nobody's signature counts
 malformed_envelope    no JSON, or no envelope of the DSSE form
 wrong_type            an envelope of something else than a receipt
@@ -18,6 +19,7 @@ A receipt says what the installation that signed it did and was told, not that n
 """
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,18 +29,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from session_streams import signed
+from session_streams.receipts_form import STEPS, TIMES, misfit, moment
 
 PAYLOAD_TYPE: Final = "application/vnd.session-streams.receipt+json"
 PURPOSE: Final = "receipts"
-FORMAT: Final = "session-streams.erasure-receipt"
-VERSION: Final = 1
 VERIFIED: Final = "verified"
-STEPS: Final = ("accepted", "enforced", "complete")
 
-_TEXTS: Final = ("erasure_id", "workspace_id", "step", "requested_by", "accepted_at", "issued_at")
-_TIMES: Final = ("accepted_at", "destroyed_at", "enforced_at", "complete_at")
-_NAMES: Final = frozenset((*_TEXTS, *_TIMES, "format", "schema_version", "scope", "counts", "holders", "lapsed"))
 _FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+_JSON_BYTES_MAX: Final = 1024 * 1024
+"""Of an envelope, and of an answer of the service: what is made of JSON may take fifty times its room."""
 
 
 class Refuted(Exception):
@@ -117,18 +116,25 @@ def _read(source: str | Path | bytes) -> bytes:
     if isinstance(source, bytes):
         return source
     with open(source, "rb") as file:
-        return file.read(_FILE_BYTES_MAX)
+        return file.read(_FILE_BYTES_MAX + 1)
 
 
 def _envelopes(text: bytes) -> Iterator[bytes]:
-    """Each as JSON: lines, or the `receipts` of what a service answered."""
+    """Each as JSON: lines, or the `receipts` of what a service answered. Raises `Refuted`."""
+    if len(text) > _FILE_BYTES_MAX:
+        raise Refuted("too_large", f"more than {_FILE_BYTES_MAX} bytes")
+    answered = _answered(text) if len(text) <= _JSON_BYTES_MAX else None
+    yield from (line for line in io.BytesIO(text) if line.strip()) if answered is None else answered
+
+
+def _answered(text: bytes) -> list[bytes] | None:
+    """None where it is not one JSON text."""
     try:
-        whole = json.loads(text, object_pairs_hook=signed.once)
+        whole = json.loads(text.decode(), object_pairs_hook=signed.once)
+        listed = whole.get("receipts", [whole]) if isinstance(whole, dict) else whole
+        return [json.dumps(each).encode() for each in (listed if isinstance(listed, list) else [listed])]
     except (ValueError, RecursionError):
-        yield from (line for line in text.splitlines() if line.strip())
-        return
-    listed = whole.get("receipts", [whole]) if isinstance(whole, dict) else whole
-    yield from (json.dumps(each).encode() for each in (listed if isinstance(listed, list) else [listed]))
+        return None
 
 
 def _receipt(envelope: bytes, keys: signed.Keys) -> Receipt:
@@ -138,7 +144,7 @@ def _receipt(envelope: bytes, keys: signed.Keys) -> Receipt:
         raw = json.loads(payload.decode())
     except (ValueError, RecursionError):
         raise Refuted("malformed_receipt", "no JSON in UTF-8") from None
-    wrong = _misfit(raw)
+    wrong = misfit(raw)
     if wrong is not None:
         raise Refuted("malformed_receipt", wrong)
     if json.dumps(raw, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode(errors="surrogatepass") != payload:
@@ -150,44 +156,16 @@ def _receipt(envelope: bytes, keys: signed.Keys) -> Receipt:
     )  # fmt: skip
 
 
-def _misfit(raw: Any) -> str | None:
-    """What keeps it from being a receipt as it is known here."""
-    if not isinstance(raw, dict):
-        return "not an object"
-    if (raw.get("format"), raw.get("schema_version")) != (FORMAT, VERSION):
-        return f"known here is {FORMAT}, version {VERSION}"
-    unknown = sorted(raw.keys() - _NAMES)
-    if unknown:
-        return f"{unknown[0][:40]!a} is not known"
-    if raw.get("step") not in STEPS:
-        return "step: none that is known"
-    scope, counts = raw.get("scope"), raw.get("counts")
-    needed = {*_TEXTS, *({"enforced_at"} if raw["step"] != "accepted" else ()), *({"complete_at"} if raw["step"] == "complete" else ())}
-    texts = [*(raw.get(name) for name in needed), *(raw[name] for name in _TIMES if name in raw)]
-    lists = [raw.get("holders"), raw.get("lapsed")]
-    fits = (
-        all(isinstance(each, str) for each in texts)
-        and isinstance(scope, dict)
-        and scope.keys() == {"kind", "id"}
-        and all(isinstance(each, str) for each in scope.values())
-        and isinstance(counts, dict)
-        and all(type(each) is int for each in counts.values())
-        and all(isinstance(each, list) and all(isinstance(name, str) for name in each) for each in lists)
-    )
-    if not fits:
-        return "a member is missing, or is of another kind"
-    odd = next((name for name in (*_TIMES, "issued_at") if name in raw and _moment(raw[name]) is None), None)
-    return None if odd is None else f"{odd}: no time in UTC"
-
-
 def _require_one_story(receipts: list[Receipt]) -> None:
     """Raises `Refuted` where receipts of one erasure do not go together."""
     ordered = sorted(receipts, key=lambda receipt: STEPS.index(receipt.step))
     known: dict[str, Any] = {}
     counts: Mapping[str, int] = {}
-    issued_at = None
+    issued_at, steps = None, dict[str, Mapping[str, Any]]()
     for receipt in ordered:
-        told = {name: receipt.raw[name] for name in ("workspace_id", "scope", "requested_by", *_TIMES) if name in receipt.raw}
+        if steps.setdefault(receipt.step, receipt.raw) != receipt.raw:
+            raise Refuted("contradiction", f"{receipt.erasure_id}: another receipt of {receipt.step}")
+        told = {name: receipt.raw[name] for name in ("workspace_id", "scope", "requested_by", *TIMES) if name in receipt.raw}
         other = next((name for name, value in told.items() if known.setdefault(name, value) != value), None)
         if other is not None:
             raise Refuted("contradiction", f"{receipt.erasure_id}: another {other} than in an earlier step")
@@ -196,21 +174,14 @@ def _require_one_story(receipts: list[Receipt]) -> None:
         if issued_at is not None and _at(receipt.issued_at) < issued_at:
             raise Refuted("contradiction", f"{receipt.erasure_id}: {receipt.step} was issued before an earlier step")
         counts, issued_at = receipt.counts, _at(receipt.issued_at)
-    times = [_at(known[name]) for name in _TIMES if name in known]
+    times = [_at(known[name]) for name in TIMES if name in known]
     if times != sorted(times):
         raise Refuted("contradiction", f"{ordered[0].erasure_id}: its times go back")
 
 
-def _moment(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text.removesuffix("Z") + "+00:00") if text.endswith("Z") else None
-    except ValueError:
-        return None
-
-
 def _at(text: str) -> datetime:
     """Of a receipt that fits."""
-    found = _moment(text)
+    found = moment(text)
     assert found is not None
     return found
 
@@ -246,11 +217,22 @@ _REFUTED: Final = {
 
 def _opened(envelope: bytes, keys: signed.Keys) -> tuple[bytes, str]:
     """The payload, and who signed it. Raises `Refuted`."""
+    if len(envelope) > _JSON_BYTES_MAX or not _is_plain(envelope):
+        raise Refuted(*_REFUTED["envelope.malformed"])
     try:
         found = signed.opened(envelope, PAYLOAD_TYPE, keys)
     except signed.NotVerified as error:
         raise Refuted(*_REFUTED[error.reason]) from None
     return found.payload, found.key_id
+
+
+def _is_plain(envelope: bytes) -> bool:
+    """Whether it is in UTF-8, unmarked. Python would read JSON in other encodings, too."""
+    try:
+        text = envelope.decode()
+    except UnicodeDecodeError:
+        return False
+    return "\0" not in text and not text.startswith("\ufeff")
 
 
 def main(arguments: list[str] | None = None) -> int:

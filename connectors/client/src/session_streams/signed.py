@@ -55,8 +55,8 @@ def trusted(document: bytes, purpose: str) -> Keys:
     counting: dict[str, bytes] = {}
     revoked: set[str] = set()
     try:
-        told = json.loads(document, object_pairs_hook=once)
-        if (told["format"], told["schema_version"]) != (TRUST_FORMAT, 1):
+        told = json.loads(document.decode(), object_pairs_hook=once)
+        if (told["format"], told["schema_version"]) != (TRUST_FORMAT, 1) or type(told["schema_version"]) is not int:
             raise NotVerified("trust.malformed")
         for key in told["keys"]:
             public = bytes.fromhex(key["keyval"]["public"])

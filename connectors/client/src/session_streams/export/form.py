@@ -11,8 +11,12 @@ from typing import Any, Final
 
 FORMAT: Final = "checkfu.session-export"
 VERSION: Final = 1
-LINE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Eight MiB of content, each byte of it escaped, fit."""
+LINE_BYTES_MAX: Final = 136 * 1024 * 1024
+"""64 MiB of content, each byte of it escaped, fit, and all that stands around it."""
+_STRUCTURE_BYTES_MAX: Final = 1024 * 1024
+"""Of a line, outside of its texts. What is built of brackets and commas takes thirty times their room, and a line has few of them."""
+_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""One that has no end is one, too: it is not looked for again within itself."""
 REASONS: Final = ("expired", "erased", "omitted", "unreadable")
 
 Check = Callable[[Any], str | None]
@@ -31,6 +35,8 @@ class Malformed(ValueError):
 
 def parsed(line: bytes) -> dict[str, Any]:
     """The object of a line. Raises `Malformed` for one that is no object, or is not in the one spelling."""
+    if _structure_exceeds(line, _STRUCTURE_BYTES_MAX):
+        raise Malformed("malformed_line", "more brackets, commas and numbers than any line of an export")
     try:
         value = json.loads(line.decode(), object_pairs_hook=_once, parse_constant=_refuse)
         same = encode(value).encode() + b"\n" == line
@@ -43,6 +49,17 @@ def parsed(line: bytes) -> dict[str, Any]:
     if not same:
         raise Malformed("not_canonical", "spelled otherwise than an export is: spaces, escapes, or numbers")
     return value
+
+
+def _structure_exceeds(line: bytes, limit: int) -> bool:
+    if len(line) <= limit:
+        return False
+    outside = end = 0
+    for text in _TEXT.finditer(line):
+        outside, end = outside + text.start() - end, text.end()
+        if outside > limit:
+            return True
+    return outside + len(line) - end > limit
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -106,6 +123,8 @@ whole: Final = _of("a whole number of 64 bits", lambda value: type(value) is int
 position: Final = _of("a position", lambda value: type(value) is int and 1 <= value < 2**63)
 flag: Final = _of("true or false", lambda value: isinstance(value, bool))
 anything: Final = _of("an object", lambda value: isinstance(value, dict))
+_SESSION: Final = re.compile(r"sess_[0-9a-f]{32}")
+session: Final = _of("sess_ and 32 hex digits", lambda value: isinstance(value, str) and _SESSION.fullmatch(value))
 _HEX: Final = re.compile(r"[0-9a-f]+")
 digest: Final = _of("64 hex digits", lambda value: isinstance(value, str) and len(value) == 64 and _HEX.fullmatch(value))
 salt: Final = _of("32 hex digits", lambda value: isinstance(value, str) and len(value) == 32 and _HEX.fullmatch(value))
@@ -115,7 +134,7 @@ salt: Final = _of("32 hex digits", lambda value: isinstance(value, str) and len(
 
 HEADER: Final = members(
     {
-        "kind": text, "format": text, "format_version": whole, "session_id": text, "from_sequence": position,
+        "kind": text, "format": text, "format_version": whole, "session_id": session, "from_sequence": position,
         "end_sequence": position, "chain": text, "genesis": digest, "attribute_schemas": anything,
     }
 )  # fmt: skip

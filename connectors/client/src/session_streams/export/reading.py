@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from io import IOBase
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -51,8 +50,11 @@ class Entry:
 
     @property
     def content(self) -> Any:
-        """Raises ValueError for a number of more digits than Python takes at once: `text` has them."""
-        return None if self.text is None else json.loads(self.text)
+        """Raises ValueError for a number of more digits, or for more brackets in each other, than Python takes: `text` has them."""
+        try:
+            return None if self.text is None else json.loads(self.text)
+        except RecursionError:
+            raise ValueError("brackets nested too deep") from None
 
 
 def verify(source: Source, *, part: bool = False, last_hash: str | None = None, lineage: bool = False) -> Verdict:
@@ -85,10 +87,10 @@ def _lines(source: Source) -> Iterator[Iterator[bytes]]:
         with Path(source).open("rb") as file:
             yield _bounded(file)
     else:
-        yield _bounded(source) if isinstance(source, IOBase) else iter(source)
+        yield iter(source) if not hasattr(source, "readline") else _bounded(cast(BinaryIO, source))
 
 
-def _bounded(file: IOBase | BinaryIO) -> Iterator[bytes]:
+def _bounded(file: BinaryIO) -> Iterator[bytes]:
     """Its lines; one that no export has comes in pieces, since a file without line ends must not come into memory whole."""
     while line := file.readline(form.LINE_BYTES_MAX + 1):
         yield line
@@ -241,7 +243,7 @@ class _Reading:
         source = told.get("source_session_id") if value["type"] == "session.created" else None
         if not self.verdict.ancestors:
             if self._lineage and source is not None:
-                raise self._refuted("not_whole", f"forked from {source}, whose positions are not here", 1)
+                raise self._refuted("not_whole", f"forked from {source[:60]!a}, whose positions are not here", 1)
             return
         before = self.verdict.ancestors[-1]
         if before[2] is None and self._missing is not None:

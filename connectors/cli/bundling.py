@@ -1,17 +1,27 @@
 """Commands of evidence: `bundle create | verify | show`, `trust show | rotate | revoke`. What checks asks nobody."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from connectors.cli import found
 from connectors.cli.console import OK, REFUSED, emit_json, print_table, remark
 from connectors.cli.options import ApiKey, DataDir, Json, Url
 from connectors.cli.usage import client_of
+from streams.errors import Invalid, Misconfigured
+from streams.session.ids import is_id
+from streams.settings import Settings
 
 bundle_app = typer.Typer(help="A whole session as one signed file.", no_args_is_help=True, rich_markup_mode=None)
-trust_app = typer.Typer(help="The keys that this installation signs with.", no_args_is_help=True, rich_markup_mode=None)
+trust_app = typer.Typer(
+    help="The keys that this installation signs bundles, receipts and statements with. (Whose observations count: `support trust`.)",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 File = Annotated[Path, typer.Argument(help="As `bundle create` wrote it.")]
 Trust = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of who signed it. Default: those of the data folder.")]
@@ -20,7 +30,7 @@ Purpose = Literal["bundles", "receipts", "retention", "qualifications"]
 
 @bundle_app.command("create")
 def bundle_create(
-    session_id: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="sess_...; default: the newest session.")] = None,
+    session_id: Annotated[str | None, typer.Argument(metavar="SESSION", help="sess_...; default: the newest session.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: SESSION.bundle")] = None,
     end_sequence: Annotated[int | None, typer.Option(min=1, metavar="N", help="As it was at this sequence. Default: as it is.")] = None,
     url: Url = None,
@@ -28,25 +38,17 @@ def bundle_create(
     data_dir: DataDir = None,
 ) -> None:
     """Write a session as one signed file: its events, and by section what they tell of. It holds content in clear."""
-    import os
-
     from connectors.cli.reading import newest_session
-    from streams.errors import Misconfigured
 
+    if session_id is not None and not is_id(session_id, "sess"):
+        raise typer.BadParameter("expected sess_...", param_hint="SESSION")
+    if output is not None and not output.name:
+        raise typer.BadParameter("expected the name of a file", param_hint="--output")
     with client_of(url, api_key, data_dir) as client:
         named = newest_session(client).session_id if session_id is None else session_id
         path = output or Path(f"{named}.bundle")
-        part = path.with_name(path.name + ".part")
-        try:
-            with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as file:
-                client.bundle(named, file, end_sequence=end_sequence)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except OSError as error:
-            raise Misconfigured(f"{error.filename or part}: {error.strerror}") from error
-        finally:
-            part.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            client.bundle(named, file, end_sequence=end_sequence)
     remark(f"{path}: {path.stat().st_size} bytes")
 
 
@@ -63,12 +65,9 @@ def bundle_verify(
     """Check a bundle by nothing but its file and public keys, without any service. Status 1 where it is no evidence."""
     from session_streams.bundle import verify
     from session_streams.bundle.__main__ import tell
-    from streams.errors import Invalid
 
-    try:
+    with _reading(file):
         verdict = verify(file, _keys(trust, data_dir), session_id=session, last_hash=last_hash, end_sequence=end_sequence)
-    except OSError as error:
-        raise Invalid(f"{error.filename}: {error.strerror}") from error
     raise typer.Exit(OK if tell(verdict, as_json=as_json) == 0 else REFUSED)
 
 
@@ -83,14 +82,11 @@ def bundle_show(
     """Tell what a bundle holds that verifies: its sections and gaps, or the items of one section."""
     from session_streams.bundle import SECTIONS
     from session_streams.bundle.__main__ import show
-    from streams.errors import Invalid
 
     if section is not None and section not in SECTIONS:
         raise typer.BadParameter(f"one of {', '.join(SECTIONS)}", param_hint="--section")
-    try:
+    with _reading(file):
         status = show(str(file), str(_keys(trust, data_dir)), section, as_json=as_json)
-    except OSError as error:
-        raise Invalid(f"{error.filename}: {error.strerror}") from error
     raise typer.Exit(OK if status == 0 else REFUSED)
 
 
@@ -99,7 +95,7 @@ def trust_show(data_dir: DataDir = None, as_json: Json = False) -> None:
     """Show every public key: for what, since when, whether revoked. With --json it is the document that others check with."""
     from streams.custody.signers import Signers
 
-    keys = Signers(found.settings_of_up(data_dir).signers_path).trust()
+    keys = Signers(_folder(data_dir)).trust()
     if as_json:
         emit_json(keys)
         return
@@ -108,22 +104,75 @@ def trust_show(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 
 @trust_app.command("rotate")
-def trust_rotate(purpose: Annotated[Purpose, typer.Argument(help="What the key is for.")], data_dir: DataDir = None) -> None:
+def trust_rotate(
+    purpose: Annotated[Purpose, typer.Argument(help="What the key is for.")], data_dir: DataDir = None, as_json: Json = False
+) -> None:
     """Sign with another key from now on. What was signed before stays good."""
     from streams.custody.signers import Signers
 
-    made = Signers(found.settings_of_up(data_dir).signers_path).rotate(purpose)
+    made = Signers(_folder(data_dir)).rotate(purpose)
+    if as_json:
+        emit_json(made)
+        return
     remark(f"{made.key_id} signs {purpose} since {made.created_at}")
 
 
 @trust_app.command("revoke")
-def trust_revoke(key_id: Annotated[str, typer.Argument(help="As `trust show` tells it.")], data_dir: DataDir = None) -> None:
+def trust_revoke(
+    key_id: Annotated[str, typer.Argument(help="As `trust show` tells it.")], data_dir: DataDir = None, as_json: Json = False
+) -> None:
     """Let a key count no more: nothing that it ever signed is evidence, for whoever has the new document."""
     from streams.custody.signers import Signers
 
-    key = Signers(found.settings_of_up(data_dir).signers_path).revoke(key_id)
+    key = Signers(_folder(data_dir)).revoke(key_id)
+    if as_json:
+        emit_json(key)
+        return
     remark(f"{key.key_id} ({key.purpose}) is revoked since {key.revoked_at}")
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file that gets its name once everything is in it, and leaves nothing behind where something is in the way. Only its owner may
+    read it. Raises `Misconfigured` where nothing can be written."""
+    part = path.with_name(path.name + ".part")
+    try:
+        part.unlink(missing_ok=True)
+        with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "r+b") as file:
+            try:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                part.replace(path)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise Misconfigured(f"{error.filename or part}: {error.strerror}") from error
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """What cannot be read comes out as `Invalid`; that nobody takes our own output any more does not."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Invalid(f"{error.filename or file}: {error.strerror or error}") from error
+
+
 def _keys(trust: Path | None, data_dir: Path | None) -> Path:
-    return trust or found.settings_of_up(data_dir).signers_path / "trust.json"
+    """Raises `Invalid` where none are named and none are here."""
+    if trust is not None:
+        return trust
+    own = _folder(data_dir) / "trust.json"
+    if not own.exists():
+        raise Invalid(f"{own} is not there: name the public keys of who signed it with --trust")
+    return own
+
+
+def _folder(data_dir: Path | None) -> Path:
+    """Of the signing keys. Nobody is asked for it, no schema registry either."""
+    given = Settings.from_environment()
+    return (given if data_dir is None else replace(given, data_dir=data_dir)).signers_path

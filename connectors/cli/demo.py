@@ -5,6 +5,7 @@
 3 the sessions with their counts   7 a worker dies in the middle of its Run, another goes on
 4 events, and one of them opened   8 the throughput reached; what a tap counted of it
 9 a customer is erased, and the signed receipts are verified
+10 a session of that customer leaves as one signed file, which a stranger verifies: it says what is not in it
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import Final
 
 from connectors.cli import exporting, graphing, reading
 from connectors.cli.console import OK, REFUSED, progress, remark
+from connectors.cli.demo_bundle import show_bundle
 from connectors.cli.demo_erasure import QUICK, QUICK_KAFKA, show_erasure
 from connectors.cli.demo_worker import show_recovery
 from connectors.cli.found import Gateway, Up
@@ -95,8 +97,10 @@ def _show(up: Up, settings: Settings) -> int:
     _head("A customer is erased: nothing of what was sealed opens anywhere any more, and what is left says why")
     with Client(up.gateway, up.api_key) as client:
         erased = show_erasure(client, settings, _step)
+        _head("A session of that customer leaves as one signed file, a Session Bundle: a stranger checks it, and reads what is not in it")
+        bundled = erased is not None and show_bundle(client, erased, _step)
     added = first.report.events > 0 and second.report.events == 0
-    held = first.report.ok and second.report.ok and added and verdict.ok and recovered and erased
+    held = first.report.ok and second.report.ok and added and verdict.ok and recovered and bundled
     return OK if held else REFUSED
 
 

@@ -32,8 +32,8 @@ _PATIENCE_S: Final = 120.0
 _EVENTS: Final = 4
 
 
-def show_erasure(client: Client, settings: Settings, say: Callable[[str], None]) -> bool:
-    """Whether everything came out as it should. Raises what the client raises."""
+def show_erasure(client: Client, settings: Settings, say: Callable[[str], None]) -> str | None:
+    """The id of a session that concerned the customer; None where not everything came out as it should. Raises what the client raises."""
     asked = client.create_session(subject=CUSTOMER)
     client.append(asked.session_id, {"type": "message.appended", "attributes": {"role": "user"}, "content": {"text": "Please forget me."}})
     sessions = list(client.sessions(subject_id=asked.subject_id))
@@ -50,7 +50,8 @@ def show_erasure(client: Client, settings: Settings, say: Callable[[str], None])
     receipts = verify_receipts(_RECEIPTS, _TRUST)
     say(f"and the receipts, checked with nothing but {_RECEIPTS} and the public keys in {_TRUST}:")
     print(receipts)
-    return erasure.status == "complete" and verdict.ok and verdict.opened == 0 and receipts.ok and _is_nobody(client)
+    held = erasure.status == "complete" and verdict.ok and verdict.opened == 0 and receipts.ok and _is_nobody(client)
+    return session.session_id if held else None
 
 
 def _show(client: Client, session: Session) -> None:

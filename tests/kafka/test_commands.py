@@ -246,6 +246,9 @@ def test_the_demo_shows_everything_and_leaves_nothing_behind(tmp_path: Path) -> 
         " content unavailable: 14 erased;",
         "is complete since",
         "receipts: accepted, enforced, complete; signed by",
+        "gap in events: 14 erased, positions ",
+        "gap in artifacts: none recorded",
+        "NOT VERIFIED section_mismatch",
     ):
         assert part in printed
     assert "refused:" not in printed, "what is expected does not look like a failure"

@@ -35,7 +35,7 @@ ROWS = [
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((columns, 24)))
 
 
 def test_on_a_terminal_of_80_columns_a_table_is_two_lines_a_row_and_nothing_is_cut(

@@ -1,7 +1,11 @@
-"""`python -m session_streams.bundle verify|show FILE --trust FILE`. Exit status: 0 verified, 1 not verified, 2 a file cannot be read."""
+"""`python -m session_streams.bundle verify|show FILE --trust FILE`.
+
+Exit status: 0 verified, 1 not verified, 2 a file cannot be read, or nobody takes the answer.
+"""
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 
@@ -30,8 +34,12 @@ def main(arguments: list[str] | None = None) -> int:
             verdict = verify(given.file, given.trust, session_id=given.session, last_hash=given.last_hash, end_sequence=given.end_sequence)
             return tell(verdict, as_json=given.json)
         return show(given.file, given.trust, given.section, as_json=given.json)
+    except BrokenPipeError:
+        # Whoever read it has seen enough (`| head`); the interpreter must not complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
     except OSError as error:
-        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        print(f"{error.filename or given.file}: {error.strerror or error}", file=sys.stderr)
         return 2
 
 
@@ -51,10 +59,12 @@ def show(file: str, trust: str, section: str | None, *, as_json: bool) -> int:
         print(f"signed by {verdict.key_id}")
         for each in verdict.sections:
             print(f"  {each}")
+        sys.stdout.flush()
         return 0
     try:
         for item in items(file, trust, section):
             print(json.dumps(item, ensure_ascii=False))
+        sys.stdout.flush()
     except Refuted as refuted:
         print(f"NOT VERIFIED {refuted}", file=sys.stderr)
         return 1

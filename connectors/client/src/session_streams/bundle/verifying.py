@@ -74,12 +74,13 @@ def _checked(file: BinaryIO, trust: bytes) -> Iterator[Manifest]:
 def _last_line(file: BinaryIO) -> tuple[int, bytes]:
     """Where the envelope begins, and the envelope."""
     end = file.seek(0, os.SEEK_END)
-    start = file.seek(max(0, end - ENVELOPE_BYTES_MAX - 1))
+    # A line end stands on both sides of it.
+    start = file.seek(max(0, end - ENVELOPE_BYTES_MAX - 2))
     tail = file.read()
     if not tail.endswith(b"\n"):
         raise Refuted("malformed_envelope", "the file does not end with a line: it is cut, or none of a bundle")
     begins = tail.rfind(b"\n", 0, -1) + 1
-    if begins == 0 and start > 0:
+    if (begins == 0 and start > 0) or len(tail) - begins - 1 > ENVELOPE_BYTES_MAX:
         raise Refuted("malformed_envelope", "the last line is longer than any envelope")
     return start + begins, tail[begins:-1]
 

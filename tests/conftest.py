@@ -12,7 +12,10 @@ recordings  the folder of recorded transcripts, or a skip that says where it was
 """
 
 import concurrent.futures
+import functools
 import os
+import re
+import ssl
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,8 +34,16 @@ from tests.support.journeys import Journey, journey_of
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+# Brokers of tests live for seconds: compiling their code well costs twice what they then do with it.
+os.environ["JDK_JAVA_OPTIONS"] = f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip()
+# Roles are started hundreds of times: the first one compiles the modules for all.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Every client of httpx, and every `httpx.get`, reads the whole bundle of authorities anew: 20 ms, for addresses without TLS.
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
+
 REPOSITORY = Path(__file__).parent.parent
 _KAFKA_FIXTURES = {"broker", "own_broker", "cluster3", "settings", "settings_on"}
+_TOGETHER = {"recovery": r"tests/kafka/recovery/.*", "ingested": r"tests/recordings/test_(export|graph|sources)_recordings\.py"}
 _SHARED = pytest.StashKey[LocalKafka]()
 
 
@@ -62,8 +73,23 @@ def pytest_configure_node(node: object) -> None:
         workerinput["broker"] = config.stash[_SHARED].bootstrap
 
 
-# xdist asks for this hook; a run without xdist would refuse an unknown one.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """By file, as `loadfile` says; what is set up once for several files goes to one worker."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return next((name for name, files in _TOGETHER.items() if re.fullmatch(files, file)), file)
+
+    return Together(config, log)  # type: ignore[arg-type]
+
+
+# xdist asks for these hooks; a run without xdist would refuse unknown ones.
 pytest_configure_node = pytest.hookimpl(optionalhook=True)(pytest_configure_node)
+pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(pytest_xdist_make_scheduler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

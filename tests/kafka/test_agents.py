@@ -28,6 +28,7 @@ from streams.log.topics import Topics
 from streams.settings import Settings
 from tests.consistency import agents as judging
 from tests.support.agent_log import logged
+from tests.support.load import PAUSE_S
 from tests.support.processes import Fleet, RoleProcess
 
 T = TypeVar("T")
@@ -159,10 +160,23 @@ class Recorded(Struct):
     readings: list[judging.Reading]
 
 
+async def acknowledged(record: Recorded, more: int) -> None:
+    """Waits until so many saves more are acknowledged."""
+
+    def count() -> int:
+        return sum(each.version is not None for each in record.savings)
+
+    goal, deadline = count() + more, time.monotonic() + 60
+    while count() < goal:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
 async def keep_saving(service: AgentService, number: int, record: Recorded, stop: asyncio.Event) -> None:
-    """Reads and replaces what it has read, as fast as it is answered; every third save expects nothing."""
+    """Reads and replaces what it has read; every third save expects nothing."""
     turn = 0
     while not stop.is_set():
+        await asyncio.sleep(PAUSE_S)
         turn += 1
         row, text = f"subject {turn % 3}", f'{{"saver":{number},"turn":{turn}}}'
         began = time.monotonic()
@@ -230,16 +244,12 @@ def test_a_killed_authority_loses_no_acknowledged_save_and_lets_no_lost_update_t
             record, stop = Recorded([], []), asyncio.Event()
             savers = [asyncio.create_task(keep_saving(service, number, record, stop)) for number in range(16)]
             for kill in range(4):
-                acknowledged = len([each for each in record.savings if each.version is not None])
-                deadline = time.monotonic() + 60
-                while len([each for each in record.savings if each.version is not None]) < acknowledged + 100:
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.05)
+                await acknowledged(record, 100)
                 await asyncio.to_thread(role.kill)
                 if kill == 2:
                     shutil.rmtree(settings.stores_path("agents"))
                 role.restart("--port", port)
-            await asyncio.sleep(5)
+            await acknowledged(record, 100)
             stop.set()
             await asyncio.gather(*savers)
             assert [each for each in record.savings if each.conflict]
@@ -259,7 +269,7 @@ def test_one_killed_in_its_transaction_answers_for_what_took_effect(settings: Se
             savers = [asyncio.create_task(keep_saving(service, number, record, stop)) for number in range(16)]
             await asyncio.to_thread(role.wait)
             role.restart("--port", port)
-            await asyncio.sleep(6)
+            await acknowledged(record, 100)
             stop.set()
             await asyncio.gather(*savers)
             await judged(settings, service, record)

@@ -15,13 +15,14 @@ import pytest
 from msgspec import Struct, structs
 
 from connectors.cli.ports import free_ports
-from connectors.edge.keys import KeyAdministration
 from streams.agents.core import VERSIONS_KEPT
 from streams.settings import Settings
 from tests.consistency import agents as judging
 from tests.support.agent_log import logged
+from tests.support.load import PAUSE_S
 from tests.support.processes import Fleet, RoleProcess
 from tests.support.roles import WORKSPACE
+from tests.support.rows import key_administration
 
 T = TypeVar("T")
 
@@ -154,6 +155,7 @@ async def keep_saving(saver: Saver, number: int, stop: asyncio.Event) -> None:
     for turn in itertools.count():
         if stop.is_set():
             break
+        await asyncio.sleep(PAUSE_S)
         if turn % 4 == 3:
             row, expected = f"own {number} {turn}", None
         else:
@@ -219,7 +221,7 @@ def test_killed_gateways_and_a_killed_authority_lose_no_acknowledged_save_and_no
     gateways = [fleet.start("gateway", str(number), "--port", ports[number]) for number in range(2)]
     urls = [f"http://127.0.0.1:{port}" for port in ports[:2]]
     # Two keys of one agent.
-    administration, agent_id = KeyAdministration(settings), "agent_" + "7" * 32
+    administration, agent_id = key_administration(settings), "agent_" + "7" * 32
     secrets = [administration.create(WORKSPACE, ["agent-checkpoints:read", "agent-checkpoints:write"], agent_id=agent_id)[1] for _ in "12"]
 
     async def kill(*killed: tuple[RoleProcess, str]) -> None:

@@ -28,6 +28,8 @@ RATIOS = {
     "snapshot_down_mb_per_s": {"ratio_to_copy"},
     "claim_of_many_events_p50_ms": {"ratio_to_few"},
     "conversation_events_per_s": {"ratio_to_raw_consume"},
+    "export_mb_per_s": {"ratio_to_zstd"},
+    "bundle_mb_per_s": {"ratio_to_zstd", "ratio_to_export"},
 }
 PLAIN = {
     "raw_produce_records_per_s",
@@ -51,6 +53,8 @@ PLAIN = {
     "agent_get_c256_requests_per_s",
     "snapshot_seal_and_copy_mb_per_s",
     "claim_of_few_events_p50_ms",
+    "export_verified_events_per_s",
+    "bundle_verified_events_per_s",
 }
 
 
@@ -95,6 +99,7 @@ def test_every_curve_of_growth_is_drawn_and_the_long_run_counts_right(tmp_path: 
     assert found["sizes_4096_events_per_s"]["event_bytes"] == 4096
     assert found["agent_get_at_2000_c16_p50_ms"]["ratio_to_first"] > 0
     assert found["agent_save_at_2000_c1_requests_per_s"]["value"] > 0
+    assert found["bundle_at_2000_gateway_rss_mb"]["ratio_to_bound"] > 0
     assert found["long_events_per_s"]["value"] > 0
     assert found["long_rss_mb"]["ratio_to_first_quarter"] > 0
     assert (tmp_path / "growth-long.svg").read_text().startswith("<?xml")

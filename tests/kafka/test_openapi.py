@@ -40,6 +40,9 @@ DIGEST = "sha256:" + "0" * 64
 REPORT, POSITION, SEQUENCE = "Session-Streams-Report", "Session-Streams-Position", "Session-Streams-Expected-Sequence"
 KEY = "Idempotency-Key"
 LONGEST_WAIT_MS = 30_000
+MOMENT = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,}Z")
+MOMENTS_REAL_EVERY = 7
+"""So often is enough, and each costs a decision; odd, so that it is not always the same headers that such a request has."""
 AGENTS = {route.path.replace(":id", "{checkpoint_id}") for route in AGENT_ROUTES}
 FORMS = {
     KEY: re.compile("[ -~]{1,255}"),
@@ -122,7 +125,7 @@ class Site:
         self.http.headers.update(authorized)
         self._client = httpx.Client(base_url=self.url, headers=authorized, timeout=20)
         self._targets: dict[str, Target] = {}
-        self._count = itertools.count()
+        self._count, self._moments = itertools.count(), itertools.count()
 
     def target(self, case: Case) -> Target:
         label = case.operation.label
@@ -144,6 +147,9 @@ class Site:
                 case.path_parameters[name] = names[name]
         if isinstance(case.body, dict) and isinstance(case.body.get("wait_ms"), int) and 0 <= case.body["wait_ms"] <= LONGEST_WAIT_MS:
             case.body["wait_ms"] %= 50
+        if not is_meant_to_be_bad(case) and isinstance(case.body, dict) and next(self._moments) % MOMENTS_REAL_EVERY == 0:
+            # What a pattern makes up is a time of no calendar, and refused for that alone.
+            case.body = with_real_moments(case.body)
         if isinstance(case.body, dict) and isinstance(case.body.get("agent_id"), str) and "agent_id" in names and next(self._count) % 2:
             # A checkpoint of anybody else is not there.
             case.body["agent_id"] = names["agent_id"]
@@ -162,6 +168,14 @@ class Site:
     def close(self) -> None:
         self.http.close()
         self._client.close()
+
+
+def with_real_moments(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: with_real_moments(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [with_real_moments(each) for each in value]
+    return "2026-01-02T03:04:05.678Z" if isinstance(value, str) and MOMENT.fullmatch(value) else value
 
 
 def header_may_be_bad(case: Case, name: str) -> bool:

@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -136,12 +137,25 @@ def test_up_is_ready_when_it_says_so_and_leaves_nothing_running(start_up: Callab
     assert again.process.wait(60) == 0
 
 
+class Up(NamedTuple):
+    running: RunningUp
+    told: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def roles_only(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """On the shared broker, to start the roles only; one for all of them to be killed in."""
+    running = RunningUp(tmp_path_factory.mktemp("up") / "data", "--broker", broker.bootstrap, topic_prefix=f"up.{os.getpid()}.")
+    try:
+        yield Up(running, running.ready())
+    finally:
+        running.close()
+
+
 @pytest.mark.parametrize("role", ["authority", "projector", "graph-projector", "custodian", "agents", "gateway"])
-def test_a_role_that_is_killed_is_started_again_and_serves(start_up: Callable[..., RunningUp], broker: Broker, role: str) -> None:
-    """On the shared broker, to start the roles only."""
-    running = start_up("--broker", broker.bootstrap, topic_prefix=f"up.{os.getpid()}.{role}.")
-    up = running.ready()
-    post(up, "/v1/sessions", {}, "before")
+def test_a_role_that_is_killed_is_started_again_and_serves(roles_only: Up, role: str) -> None:
+    running, up = roles_only
+    post(up, "/v1/sessions", {}, f"before {role}")
     killed = running.role(role)
     assert killed is not None
     killed.kill()
@@ -150,7 +164,7 @@ def test_a_role_that_is_killed_is_started_again_and_serves(start_up: Callable[..
 
     def serves() -> bool:
         try:
-            post(up, "/v1/sessions", {}, "after")
+            post(up, "/v1/sessions", {}, f"after {role}")
         except OSError:
             return False
         return True
@@ -178,8 +192,8 @@ def test_a_killed_up_takes_its_children_with_it(start_up: Callable[..., RunningU
     wait_until(lambda: all_gone(family), 10)
 
 
-def test_a_second_up_in_the_same_folder_is_refused(start_up: Callable[..., RunningUp]) -> None:
-    start_up().ready()
+def test_a_second_up_in_the_same_folder_is_refused(start_up: Callable[..., RunningUp], broker: Broker) -> None:
+    start_up("--broker", broker.bootstrap, topic_prefix=f"up.{os.getpid()}.twice.").ready()
     second = start_up()
     assert second.process.wait(30) == 3
     assert "another `session-streams up` runs" in second.said()

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -233,5 +234,11 @@ class AuthoritiesMachine(RuleBasedStateMachine):
         return history
 
 
-AuthoritiesMachine.TestCase.settings = hypothesis_settings(max_examples=50, stateful_step_count=30, deadline=None)
+class LongAuthoritiesMachine(AuthoritiesMachine):
+    """The same, much longer."""
+
+
+AuthoritiesMachine.TestCase.settings = hypothesis_settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestAuthorities = AuthoritiesMachine.TestCase
+LongAuthoritiesMachine.TestCase.settings = hypothesis_settings(max_examples=1500, stateful_step_count=80, deadline=None)
+TestLongAuthorities = pytest.mark.soak(LongAuthoritiesMachine.TestCase)

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -184,5 +185,11 @@ class CustodiansMachine(RuleBasedStateMachine):
                 assert each.accepted_at >= opened.attributes.expires_at
 
 
-CustodiansMachine.TestCase.settings = hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None)
+class LongCustodiansMachine(CustodiansMachine):
+    """The same, much longer."""
+
+
+CustodiansMachine.TestCase.settings = hypothesis_settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestCustodians = CustodiansMachine.TestCase
+LongCustodiansMachine.TestCase.settings = hypothesis_settings(max_examples=1500, stateful_step_count=80, deadline=None)
+TestLongCustodians = pytest.mark.soak(LongCustodiansMachine.TestCase)

@@ -357,7 +357,7 @@ class LongRecoveryMachine(RecoveryMachine):
 
 
 _SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-RecoveryMachine.TestCase.settings = settings(_SETTINGS, max_examples=300, stateful_step_count=70)
+RecoveryMachine.TestCase.settings = settings(_SETTINGS, max_examples=150, stateful_step_count=70)
 TestRecoveryMachine = RecoveryMachine.TestCase
 LongRecoveryMachine.TestCase.settings = settings(_SETTINGS, max_examples=4000, stateful_step_count=150)
 TestLongRecoveryMachine = pytest.mark.soak(LongRecoveryMachine.TestCase)

@@ -319,7 +319,7 @@ class LongRecoveryMachine(RecoveryMachine):
     """The same, much longer."""
 
 
-RecoveryMachine.TestCase.settings = hypothesis_settings(max_examples=30, stateful_step_count=40, deadline=None)
+RecoveryMachine.TestCase.settings = hypothesis_settings(max_examples=15, stateful_step_count=40, deadline=None)
 TestRecoveryOnSimulator = RecoveryMachine.TestCase
 LongRecoveryMachine.TestCase.settings = hypothesis_settings(max_examples=1500, stateful_step_count=80, deadline=None)
 TestLongRecoveryOnSimulator = pytest.mark.soak(LongRecoveryMachine.TestCase)

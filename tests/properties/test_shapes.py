@@ -29,7 +29,7 @@ from tests.properties.test_codec import attributes, commands, digests, drafts, i
 from tests.support import examples
 
 modest = settings(max_examples=50, deadline=None)
-many = settings(max_examples=150, deadline=None)
+many = settings(max_examples=75, deadline=None)
 ordinary_longs = st.integers(-(2**62), 2**62 - 1)
 HEADER = codec.HEADER_BYTES
 

@@ -1,6 +1,5 @@
 """Each recorded session exports; the export verifies by itself; and what it holds is what was recorded, deep-equal."""
 
-import asyncio
 import gzip
 import json
 from collections import Counter
@@ -11,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from connectors.sources.ingest import run_ingest
 from connectors.sources.transport import LogEvent
 from session_streams.export import Entry, read, verify
 from streams.session.events import FAMILIES, Draft, Link, family_of
+from tests.recordings.conftest import Ingested
 from tests.support.exports import History
-from tests.support.import_service import WORKSPACE, ImportService
+from tests.support.import_service import WORKSPACE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -35,12 +34,10 @@ def exported(session_id: str, log: list[LogEvent]) -> list[bytes]:
 
 
 @pytest.fixture(scope="module")
-def exports(recordings: Path) -> dict[str, list[bytes]]:
+def exports(ingested: Ingested) -> dict[str, list[bytes]]:
     """By session, of all recordings."""
-    service = ImportService()
-    report = asyncio.run(run_ingest([recordings], service))
-    assert report.ok, report.failures
-    return {session_id: exported(session_id, log) for session_id, log in service.logs.items()}
+    assert ingested.report.ok, ingested.report.failures
+    return {session_id: exported(session_id, log) for session_id, log in ingested.service.logs.items()}
 
 
 def recorded(entries: Iterator[Entry], source_kind: str) -> Iterator[Entry]:

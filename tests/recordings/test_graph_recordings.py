@@ -1,34 +1,22 @@
 """Every recorded session as a graph: each node and edge is walked back to the events that tell of it."""
 
-import asyncio
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from connectors.graph.dot import dot
 from connectors.graph.mermaid import mermaid
-from connectors.sources.ingest import run_ingest
 from streams.session.events import Event
+from tests.recordings.conftest import Ingested
 from tests.support.graphs import folded
-from tests.support.import_service import ImportService
 from tests.support.walking import unexplained
 
 
-@pytest.fixture(scope="module")
-def logs() -> dict[Path, dict[str, list[Event]]]:
-    return {}
-
-
 @pytest.fixture
-def events(recordings: Path, logs: dict[Path, dict[str, list[Event]]]) -> dict[str, list[Event]]:
-    """By session, as the pure core accepted them; ingested once."""
-    if recordings not in logs:
-        service = ImportService()
-        report = asyncio.run(run_ingest([recordings], service))
-        assert report.ok
-        logs[recordings] = service.accepted
-    return logs[recordings]
+def events(ingested: Ingested) -> dict[str, list[Event]]:
+    """By session, as the pure core accepted them."""
+    assert ingested.report.ok
+    return ingested.service.accepted
 
 
 def test_every_edge_of_every_recorded_session_is_explained_by_events(events: dict[str, list[Event]]) -> None:

@@ -17,7 +17,6 @@ import httpx
 import pytest
 
 from connectors.cli.ports import free_ports
-from connectors.edge.keys import KeyAdministration
 from connectors.sources.ingest import IngestReport, run_ingest
 from connectors.sources.rest import RestTransport
 from connectors.sources.samples import FOLDER
@@ -25,6 +24,7 @@ from session_streams import Client
 from streams.settings import Settings
 from tests.support.processes import Fleet, RoleProcess, eventually
 from tests.support.renaming import canonical
+from tests.support.rows import key_administration
 
 WORKSPACE = "ws_" + "c" * 32
 ROLES = ("authority", "gateway", "projector")
@@ -47,7 +47,7 @@ class Installation:
         }
         self._arguments = {"authority": (), "projector": (), "gateway": ("--port", str(port))}
         eventually(self._ready, why="the installation is not ready")
-        self.key = KeyAdministration(settings).create(WORKSPACE, ("admin",))[1]
+        self.key = key_administration(settings).create(WORKSPACE, ("admin",))[1]
         eventually(self._knows_the_key, why="the gateway does not follow its keys")
 
     def _knows_the_key(self) -> bool:

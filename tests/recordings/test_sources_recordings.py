@@ -5,34 +5,11 @@ import gzip
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from connectors.sources.claude_code import ClaudeCodeMapper
 from connectors.sources.claude_records import mapping
-from connectors.sources.ingest import IngestReport, run_ingest
+from connectors.sources.ingest import run_ingest
 from connectors.sources.records import LineSplitter, Record, read_record, read_tail
-from tests.support.import_service import ImportService
-
-
-class Ingested:
-    """All recordings, ingested once against the pure core."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.service = ImportService()
-        self.report: IngestReport = asyncio.run(run_ingest([folder], self.service, check=True))
-        assert self.report.check is not None
-        self.counts: Counter[str] = self.report.check.counts
-
-
-_MADE: dict[Path, Ingested] = {}
-
-
-@pytest.fixture
-def ingested(recordings: Path) -> Ingested:
-    if recordings not in _MADE:
-        _MADE[recordings] = Ingested(recordings)
-    return _MADE[recordings]
+from tests.recordings.conftest import Ingested
 
 
 def records(folder: Path) -> list[list[Record]]:

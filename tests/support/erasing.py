@@ -17,7 +17,6 @@ import httpx
 
 from connectors.cli.kafka import LocalKafka
 from connectors.cli.ports import free_ports
-from connectors.edge.keys import KeyAdministration
 from session_streams import Client, Retries
 from streams.custody.keyring import SecretKind, SecretRef
 from streams.custody.sqlite_keyring import open_local_keyring
@@ -25,6 +24,7 @@ from streams.log import topics
 from streams.settings import Settings
 from tests.support.processes import Fleet, RoleProcess, eventually
 from tests.support.roles import WORKSPACE
+from tests.support.rows import key_administration
 
 QUICK: Final = {
     "log.cleaner.backoff.ms": "200",
@@ -142,7 +142,7 @@ def erasing_installation(
     settings: Settings, *, roles: Sequence[str] = ROLES, gateways: int = 1, key: str | None = None
 ) -> Iterator[Erasing]:
     """Each of `roles` and `gateways`, up and serving. With `key` one that the log knows already."""
-    key = key or KeyAdministration(settings).create(WORKSPACE, ("admin", "agent-checkpoints:read", "agent-checkpoints:write"))[1]
+    key = key or key_administration(settings).create(WORKSPACE, ("admin", "agent-checkpoints:read", "agent-checkpoints:write"))[1]
     ports = free_ports(gateways)
     with Fleet(settings) as fleet:
         for role in roles:

@@ -14,6 +14,9 @@ from tests.consistency.history import Append, End, History, Logged
 from tests.support.asker import Asker
 from tests.support.commands import append_messages, create_session, new_id, new_marker
 
+PAUSE_S = 0.02
+"""A writer's, between two commands: what is killed and started meanwhile needs the processors as well."""
+
 
 class Load:
     """`sessions` sessions, one writer thread each, commands of 1 to 3 messages one after the other."""
@@ -53,7 +56,7 @@ class Load:
     def _write(self, session_id: str) -> None:
         self._note(self._asker.ask(create_session(session_id)), session_id, "", ())
         size = 0
-        while not self._stop.is_set():
+        while not self._stop.wait(PAUSE_S):
             size = size % 3 + 1
             markers = tuple(new_marker() for _ in range(size))
             command = append_messages(session_id, markers)

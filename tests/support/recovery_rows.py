@@ -18,8 +18,6 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from connectors.cli.ports import free_ports
-from connectors.edge.keys import KeyAdministration
-from connectors.edge.policies import PolicyAdministration
 from connectors.support.capabilities import REPLACEMENT
 from connectors.support.catalogue import STATEMENTS, TRUSTED
 from connectors.support.journeys import record
@@ -43,6 +41,7 @@ from tests.support.commands import command, new_id
 from tests.support.journeys import LOCAL
 from tests.support.processes import Fleet, RoleProcess
 from tests.support.roles import WORKSPACE
+from tests.support.rows import key_administration, policy_administration
 from tests.support.waiting import eventually
 
 STANDARD = WORKSPACE
@@ -170,7 +169,7 @@ def recovery_installation(bootstrap: str, data_dir: Path) -> Iterator[Installati
     )
     topics.apply(settings)
     try:
-        policies, keys = PolicyAdministration(settings), KeyAdministration(settings)
+        policies, keys = policy_administration(settings), key_administration(settings)
         for short in (SHORT, CHANGED):
             policies.set(short, checkpoint_window_s=SHORT_WINDOW_S)
         policies.set(ZDR, mode="zdr")

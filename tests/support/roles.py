@@ -13,9 +13,9 @@ import httpx
 from confluent_kafka.admin import AdminClient
 
 from connectors.cli.roles import run_agents, run_authority, run_custodian, run_gateway, run_graph, run_projector
-from connectors.edge.keys import KeyAdministration
 from streams.log import topics
 from streams.settings import Settings
+from tests.support.rows import key_administration
 from tests.support.waiting import eventually
 
 WORKSPACE = "ws_" + "a" * 32
@@ -51,7 +51,7 @@ class Roles:
 
     def key(self, *scopes: str, workspace_id: str = WORKSPACE, **more: Any) -> str:
         """The secret of a new key, once the gateway knows it."""
-        secret = KeyAdministration(self.settings).create(workspace_id, scopes or ("admin",), **more)[1]
+        secret = key_administration(self.settings).create(workspace_id, scopes or ("admin",), **more)[1]
         with httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {secret}"}) as client:
             eventually(lambda: client.get("/v1/sessions/sess_" + "0" * 32).status_code != 401, timeout_s=10)
         return secret

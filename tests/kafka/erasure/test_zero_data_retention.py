@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from connectors.cli.kafka import LocalKafka
-from connectors.edge.keys import KeyAdministration
 from connectors.edge.policies import PolicyAdministration
 from connectors.sources.direct import direct_transport
 from connectors.sources.ingest import IngestReport, run_ingest
@@ -35,6 +34,7 @@ from tests.support.erasure_world import CANARIES, leave_canaries
 from tests.support.gateway import key, message, post
 from tests.support.reading_logs import consumed, stored
 from tests.support.roles import WORKSPACE
+from tests.support.rows import key_administration
 from tests.support.searching import Needles, Search, search_twice
 from tests.support.waiting import eventually
 from tests.support.workers import Worker, claimed, opened
@@ -100,7 +100,7 @@ def client_of(erasing: Erasing, secret: str) -> httpx.Client:
 
 
 def everything_sent(erasing: Erasing, workspace_id: str, folder: Path) -> Sent:
-    secret = KeyAdministration(erasing.settings).create(workspace_id, SCOPES)[1]
+    secret = key_administration(erasing.settings).create(workspace_id, SCOPES)[1]
     client = client_of(erasing, secret)
     said = {name: text.decode() for name, text in SAID.items()}
     metadata = {"subject": said["subject"], "metadata": {"purpose": said["metadata"]}}

@@ -111,7 +111,7 @@ _CHANNELS: Final = {
     "sessions.retention": _Channel(
         "What is retained no longer",
         ("retention",),
-        f"^(subject|session|day|dead_letters|checkpoint|erasure|reissue)/ws_{_HEX}/.+$",
+        f"^(subject|session|day|dead_letters|checkpoint|capsule|erasure|reissue)/ws_{_HEX}/.+$",
         "there is one",
         ("retention", "custodian"),
         ("retention", "custodian", "agents", "gateway", "authority"),

@@ -30,7 +30,7 @@ from streams.log.topics import Topics
 from streams.loop.handler import Get
 from streams.loop.step import Step
 from streams.session.commands import Command
-from streams.session.events import AttemptAttributes, CheckpointAttributes, Event, SessionAttributes, WaitAttributes
+from streams.session.events import AttemptAttributes, CapsuleAttributes, CheckpointAttributes, Event, SessionAttributes, WaitAttributes
 from streams.session.outcomes import Outcome
 from streams.settings import Settings
 from streams.store.table import Put, Reads
@@ -197,6 +197,8 @@ class Custodian:
         if event.type == "checkpoint.created" and isinstance(attributes, CheckpointAttributes) and attributes.fork_id is None:
             # A fork brings along what its origin has named already, and the bytes lie with the origin.
             self._destroying.created(rows, event, attributes)
+        elif event.type == "capsule.created" and isinstance(attributes, CapsuleAttributes):
+            self._destroying.capsule(rows, event, attributes)
         self._following.accepted(rows, event)
 
     def _ask(self, rows: Rows, key: bytes) -> None:

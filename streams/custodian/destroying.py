@@ -1,13 +1,14 @@
-"""Hands on what has to be removed, and makes rows of what is done: of erased sessions, and of checkpoints whose time is over.
+"""Hands on what has to be removed, and makes rows of what is done: of erased sessions, and of checkpoints and capsules whose time is over.
 
 Only what is committed is handed on, and what is done goes away in one transaction with the record of it in `sessions.retention`. So a
 crash anywhere has the same done again, and (item, deadline) is told once.
 
 Design 04: "Ended eligibility and proven physical deletion are two facts with two timestamps." A checkpoint's own `expires_at` ends it,
-whoever reads; here its uploads go, after a grace, at a bounded rate, and only while this clock agrees with the broker's.
+whoever reads; here its uploads go, after a grace, at a bounded rate, and only while this clock agrees with the broker's. So does the
+secret of a capsule, without which neither the capsule nor custody of an import of it has anything left that opens.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -15,7 +16,8 @@ from msgspec import structs
 
 from streams.custodian.armed import Floors, Rows
 from streams.custodian.following import Following
-from streams.custodian.removing import Done, Job, Remover
+from streams.custodian.jobs import CHECKPOINTS_AT_ONCE, capsule_of, erasure_job, expiry_job
+from streams.custodian.removing import Done, Remover
 from streams.custodian.rows import (
     ERASE,
     EXPIRE,
@@ -23,7 +25,6 @@ from streams.custodian.rows import (
     Erasing,
     Expiring,
     NamedUpload,
-    decode,
     encode,
     expiry_key,
     found,
@@ -31,11 +32,10 @@ from streams.custodian.rows import (
     upload_key,
 )
 from streams.custodian.timers import due_before, timer_of
-from streams.log.retention import CHECKPOINT, ERASED, EXPIRED, Order, RetentionRow, encode_retention, erasure_id_of
+from streams.log.retention import CAPSULE, CHECKPOINT, ERASED, EXPIRED, Order, RetentionRow, encode_retention, erasure_id_of
 from streams.log.topics import Topics
-from streams.sealed_blobs import Discard, Place
 from streams.session.commands import Kind
-from streams.session.events import CheckpointAttributes, Event
+from streams.session.events import CapsuleAttributes, CheckpointAttributes, Event
 from streams.settings import Settings
 from streams.store.table import Reads
 
@@ -43,8 +43,6 @@ _BURST_S, _BURST_MIN = 0.2, 50.0
 """How much of what may go in a second goes at once, and how many may in any case: the disk is others' too."""
 _DONE_AT_ONCE: Final = 500
 """Jobs whose end becomes rows in one transaction of a partition."""
-_CHECKPOINTS_AT_ONCE: Final = 500
-"""Of one session; the others come with the next look at it."""
 _log = structlog.get_logger(__name__)
 
 
@@ -85,6 +83,16 @@ class Destroying:
             )  # fmt: skip
             rows.put(expiry_key(session_id, checkpoint_id), encode(expiring))
 
+    def capsule(self, rows: Rows, event: Event, attributes: CapsuleAttributes) -> None:
+        """One is made: its secret goes once it is over. No import of it ends later, and that of a session which is erased ends with that
+        session's own secret."""
+        if attributes.capsule_id is not None and attributes.expires_at is not None:
+            expiring = Expiring(
+                workspace_id=event.workspace_id, expires_at=attributes.expires_at, due_at=attributes.expires_at + self._grace_us,
+                sequence=event.sequence, uploads=(),
+            )  # fmt: skip
+            rows.put(expiry_key(event.session_id, attributes.capsule_id), encode(expiring))
+
     def is_due(self, partition: int, store: Reads, now: int) -> bool:
         """Hands on what is due, and says whether something is done."""
         if self._remover is None:
@@ -92,7 +100,7 @@ class Destroying:
         room = self._remover.room(expired=False)
         if room > 0:
             keys = self._next(partition, store, REMOVE, now, room)
-            self._remover.submit([self._erasure(partition, store, key) for key in keys])
+            self._remover.submit([erasure_job(partition, store, key) for key in keys])
         room = min(self._remover.room(expired=True), self._allowance(now))
         if room > 0:
             self._expire(partition, store, now, room)
@@ -121,13 +129,13 @@ class Destroying:
         keys = self._next(partition, store, EXPIRE, now, room if may else 1)
         if may:
             self._allowed -= len(keys)
-            self._remover.submit([_expiry(partition, store, key) for key in keys])
+            self._remover.submit([expiry_job(partition, store, key) for key in keys])
             self._alarmed = False
         elif keys:
             self._given.difference_update(keys)
             self._floors.cursors.pop((partition, EXPIRE), None)
             if not self._alarmed:
-                _log.error("clock_disagrees", role="custodian", why="no checkpoint that has expired goes until it agrees with the broker's")
+                _log.error("clock_disagrees", role="custodian", why="nothing that has expired goes until it agrees with the broker's")
             self._alarmed = True
 
     def _allowance(self, now: int) -> int:
@@ -153,24 +161,6 @@ class Destroying:
         self._given.update(keys)
         return keys
 
-    def _erasure(self, partition: int, store: Reads, key: bytes) -> Job:
-        session_id = key.partition(b"/")[0].decode()
-        erasing = found(store.get, key, Erasing)
-        if erasing is None or erasing.through is None:
-            # It was taken for due by a row that is gone meanwhile; nothing is done for it.
-            return Job(partition, key, expired=False, discards=())
-        place = Place(erasing.workspace_id, session_id)
-        through = None if erasing.kind == Kind.ERASE else erasing.through
-        checkpoints, uploads, whole = list[bytes](), set[str](), True
-        for checkpoint, expiring in _checkpoints(store, session_id, through):
-            if len(checkpoints) == _CHECKPOINTS_AT_ONCE:
-                whole = False
-                break
-            checkpoints.append(checkpoint)
-            uploads.update(_ending(store, session_id, expiring))
-        discards = (Discard(place),) if through is None else tuple([Discard(place, each) for each in sorted(uploads)])
-        return Job(partition, key, expired=False, discards=discards, checkpoints=tuple(checkpoints), whole=whole)
-
     # -- what is done -----------------------------------------------------------------------------------------------------
 
     def _erased(self, rows: Rows, done: Done) -> None:
@@ -180,7 +170,8 @@ class Destroying:
             return
         order = self._order(int(key.rpartition(b"/")[2]))
         erasure_id = None if order is None else erasure_id_of(order.workspace_id, order.kind, order.id)
-        ended = sum([self._ended(rows, checkpoint, ERASED, erasing.armed_at, erasure_id) for checkpoint in done.job.checkpoints])
+        told = [(each, self._ended(rows, each, ERASED, erasing.armed_at, erasure_id)) for each in done.job.checkpoints]
+        ended = sum([is_ended for each, is_ended in told if capsule_of(each) is None])
         self._following.counted(rows, key, {"checkpoints": ended, "uploads": done.uploads, "texts": done.texts})
         if erasing.through is None:
             return  # something came that the authority has to be asked for once more
@@ -196,7 +187,7 @@ class Destroying:
     def _has_more(self, rows: Rows, key: bytes, erasing: Erasing) -> bool:
         """Whether a checkpoint came since it was looked through."""
         step, prefix = rows.step, expiry_key(key.partition(b"/")[0].decode(), "")
-        stored = [each for each, _ in step.first_few(prefix, 2 * _CHECKPOINTS_AT_ONCE)]
+        stored = [each for each, _ in step.first_few(prefix, 2 * CHECKPOINTS_AT_ONCE)]
         for each in [*stored, *[put for put in step.changelog if put.startswith(prefix)]]:
             expiring = found(step.get, each, Expiring)
             if expiring is not None and (erasing.kind == Kind.ERASE or expiring.sequence <= (erasing.through or 0)):
@@ -209,7 +200,7 @@ class Destroying:
             self._ended(rows, done.job.key, EXPIRED, expiring.expires_at, None)
 
     def _ended(self, rows: Rows, key: bytes, state: str, ended_at: int, erasure_id: str | None) -> bool:
-        """Tells of a checkpoint whose uploads are gone. False where that is told already."""
+        """Tells of a checkpoint whose uploads are gone, or a capsule whose secret is. False where that is told already."""
         step, (session_id, _, checkpoint_id) = rows.step, key.decode().split("/", 2)
         expiring = found(step.get, key, Expiring)
         if expiring is None:
@@ -221,31 +212,8 @@ class Destroying:
                 rows.put(upload_key(session_id, upload_id), None)
         rows.put(key, None)
         row = RetentionRow(
-            kind=CHECKPOINT, workspace_id=expiring.workspace_id, id=checkpoint_id, state=state, erasure_id=erasure_id, ended_at=ended_at,
-            destroyed_at=step.now,
+            kind=CHECKPOINT if capsule_of(key) is None else CAPSULE, workspace_id=expiring.workspace_id, id=checkpoint_id, state=state,
+            erasure_id=erasure_id, ended_at=ended_at, destroyed_at=step.now,
         )  # fmt: skip
         step.produce(self._retention, 0, row.key, encode_retention(row))
         return True
-
-
-def _expiry(partition: int, store: Reads, key: bytes) -> Job:
-    session_id, expiring = key.partition(b"/")[0].decode(), found(store.get, key, Expiring)
-    if expiring is None:
-        return Job(partition, key, expired=True, discards=())
-    place = Place(expiring.workspace_id, session_id)
-    return Job(partition, key, expired=True, discards=tuple([Discard(place, each) for each in _ending(store, session_id, expiring)]))
-
-
-def _checkpoints(store: Reads, session_id: str, through: int | None) -> Iterator[tuple[bytes, Expiring]]:
-    """Those of a session whose uploads are still there, up to a position or all."""
-    with store.scan(expiry_key(session_id, "")) as rows:
-        for key, value in rows:
-            expiring = decode(Expiring, value)
-            if through is None or expiring.sequence <= through:
-                yield key, expiring
-
-
-def _ending(store: Reads, session_id: str, expiring: Expiring) -> list[str]:
-    """Those uploads of a checkpoint that none names which ends later."""
-    named = [(each, found(store.get, upload_key(session_id, each), NamedUpload)) for each in expiring.uploads]
-    return [upload_id for upload_id, row in named if row is None or (row.expires_at or 0) <= expiring.expires_at]

@@ -40,12 +40,14 @@ from streams.holders.orders import Orders
 from streams.log.retention import SESSION, SUBJECT, Order, Purged
 from streams.loop.restore import INPUT
 from streams.session.commands import Kind
-from streams.session.events import SEALED, CheckpointAttributes, Event, SessionAttributes
+from streams.session.events import SEALED, Event, SessionAttributes
 from streams.session.outcomes import Outcome
 from streams.store.table import Reads
 
 _ROWS_AT_ONCE: Final = 500
 """Sessions that an order is applied to in one transaction."""
+_LASTING: Final = frozenset({"checkpoint.created", "capsule.created"})
+"""They have something of their own besides the event: uploads, or a secret."""
 _TOLD_AGAIN: Final = 1_000
 """Reports that are told once more when a partition is taken over, those of the latest orders."""
 
@@ -94,22 +96,22 @@ class Following:
                 self._arm(rows, session_id, begun, number, kind, event=event)
 
     def accepted(self, rows: Rows, event: Event) -> None:
-        """Another event: where content, or a checkpoint, comes to what is erased already, it is erased too."""
-        is_checkpoint = event.type == "checkpoint.created" and isinstance(event.attributes, CheckpointAttributes)
-        if not is_checkpoint and event.content.state != SEALED:
+        """Another event: where content, a checkpoint or a capsule comes to what is erased already, it is erased too."""
+        lasts = event.type in _LASTING and event.attributes is not None
+        if not lasts and event.content.state != SEALED:
             return
         reference = event.content.key_reference
         subject_id = event.subject_id if reference is None else reference.subject_id
-        if not is_checkpoint and not self._numbers(event.session_id, subject_id):
+        if not lasts and not self._numbers(event.session_id, subject_id):
             return
         begun = found(rows.step.get, begun_key(event.session_id), Begun)
         if begun is None:
             begun = Begun(workspace_id=event.workspace_id, subject_id=subject_id)
-        self._came(rows, event, begun, self._numbers(event.session_id, begun.subject_id), Kind.ERASE, is_checkpoint)
-        if is_checkpoint:
-            self._came(rows, event, begun, self._numbers(*begun.ancestors), Kind.DISINHERIT, is_checkpoint)
+        self._came(rows, event, begun, self._numbers(event.session_id, begun.subject_id), Kind.ERASE, lasts)
+        if lasts:
+            self._came(rows, event, begun, self._numbers(*begun.ancestors), Kind.DISINHERIT, lasts)
 
-    def _came(self, rows: Rows, event: Event, begun: Begun, numbers: Collection[int], kind: Kind, is_checkpoint: bool) -> None:
+    def _came(self, rows: Rows, event: Event, begun: Begun, numbers: Collection[int], kind: Kind, lasts: bool) -> None:
         get, session_id, sequence = rows.step.get, event.session_id, event.sequence
         if not numbers:
             return
@@ -129,7 +131,7 @@ class Following:
         through = decode_through(value)
         if sequence > through and kind == Kind.ERASE:
             self._arm(rows, session_id, begun, max(numbers), kind, event=event, late=True)
-        elif sequence <= through and is_checkpoint:
+        elif sequence <= through and lasts:
             self._arm(rows, session_id, begun, max(numbers), kind, event=event, late=True, through=through)
 
     # -- answers ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Removes uploads and texts in a thread of its own, so that no transaction waits for a disk or a bucket.
+"""Removes uploads, texts and secrets of capsules in a thread of its own, so that no transaction waits for a disk or a bucket.
 
 What it is given is committed, and what it has done is told in a later transaction: a crash in between has it done again, which harms
 nobody. An order to erase goes before what merely expired; of that, many go with one call of the keyring.
@@ -14,7 +14,7 @@ import structlog
 from msgspec import Struct
 
 from streams.blobs import BlobStore
-from streams.custody.keyring import Keyring
+from streams.custody.keyring import Keyring, SecretRef
 from streams.errors import Retriable, StreamsError
 from streams.sealed_blobs import Discard, Snapshots
 
@@ -28,13 +28,15 @@ _log = structlog.get_logger(__name__)
 
 
 class Job(Struct, frozen=True):
-    """`key` is the row that it is done for; `expired`: since time has passed. `checkpoints` are the keys of those whose uploads go."""
+    """`key` is the row that it is done for; `expired`: since time has passed. `checkpoints` are the keys of those whose uploads, or
+    secrets, go; `secrets` are those of capsules."""
 
     partition: int
     key: bytes
     expired: bool
     discards: tuple[Discard, ...]
     checkpoints: tuple[bytes, ...] = ()
+    secrets: tuple[SecretRef, ...] = ()
     whole: bool = True
     """Whether these were all that the row stands for, when it was made."""
 
@@ -124,7 +126,7 @@ class Removing:
                         keyring = self._open_keyring()
                         # Nobody asks here how old an upload is.
                         snapshots = Snapshots(self._open_blobs(), keyring, grace_s=0)
-                    done = runner.run(removed(snapshots, jobs))
+                    done = runner.run(removed(snapshots, keyring, jobs))
                 except Retriable as error:
                     _log.warning("removal_interrupted", code=error.code, reason=error.detail, jobs=len(jobs))
                     self._again(epoch, jobs)
@@ -161,8 +163,12 @@ class Removing:
                     self._done.setdefault(each.job.partition, []).append(each)
 
 
-async def removed(snapshots: Snapshots, jobs: Sequence[Job]) -> list[Done]:
-    """Raises what the store and the keyring raise; nothing counts as done then."""
+async def removed(snapshots: Snapshots, keyring: Keyring, jobs: Sequence[Job]) -> list[Done]:
+    """Raises what the store and the keyring raise; nothing counts as done then. Nothing else has to run meanwhile, so the keyring may
+    block."""
+    secrets = {secret for job in jobs for secret in job.secrets}
+    if secrets:
+        keyring.destroy(secrets)
     found = iter(await snapshots.discard_all([discard for job in jobs for discard in job.discards]))
     done = []
     for job in jobs:

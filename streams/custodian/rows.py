@@ -4,6 +4,7 @@
     <session id>/erase/<order>             `Erasing`: what an order means for it, until it is done
     <session id>/erased/<kind>             up to which position it is erased, by what the authority was asked for
     <session id>/expiry/<checkpoint id>    `Expiring`: a checkpoint whose uploads are still there
+    <session id>/expiry/<capsule id>       `Expiring`: a capsule that was made here, whose secret is still there
     <session id>/upload/<snap id>          `NamedUpload`: it is no orphan
     orders/followed                        `Followed`: how far the partition has followed the orders
     orders/purged/<order>                  what was removed for an order: counts
@@ -11,7 +12,7 @@
     ~fork/<ancestor>/<session id>          which sessions have something of another one           store only
     ~open/<order, 8 bytes>/<session id>    what is not done yet                                   store only
     ~remove/<due at, 8 bytes>/<key>        sessions whose uploads and texts have to go            store only
-    ~expire/<due at, 8 bytes>/<key>        checkpoints by the time when their uploads go          store only
+    ~expire/<due at, 8 bytes>/<key>        checkpoints and capsules by the time when they go      store only
 
 What is in the store only is made of the other rows, so a restore from the changelog gives the same.
 """
@@ -66,7 +67,8 @@ class Erasing(Struct, frozen=True, kw_only=True):
 
 
 class Expiring(Struct, frozen=True, kw_only=True):
-    """As `schemas/timer/expiry`. Times in microseconds since the epoch; `sequence` is that of the event that made the checkpoint."""
+    """As `schemas/timer/expiry`. Times in microseconds since the epoch; `sequence` is that of the event that made the checkpoint;
+    a capsule has no uploads."""
 
     workspace_id: str
     expires_at: int

@@ -27,7 +27,12 @@ class CapsulePlace(Struct, frozen=True):
     @property
     def secret(self) -> SecretRef:
         """Its own."""
-        return SecretRef("capsule", self.workspace_id, self.capsule_id)
+        return capsule_secret(self.workspace_id, self.capsule_id)
+
+
+def capsule_secret(workspace_id: str, capsule_id: str) -> SecretRef:
+    """A capsule's own, which ends its private part in every copy, in custody of its imports too."""
+    return SecretRef("capsule", workspace_id, capsule_id)
 
 
 def seal_capsule(keyring: Keyring, place: CapsulePlace, plaintext: bytes) -> bytes:

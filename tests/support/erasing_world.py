@@ -12,6 +12,7 @@ from streams.custodian.custodian import ROLE
 from streams.custodian.following import ancestors_of
 from streams.custodian.removing import Done, Job
 from streams.custody.days import content_expiry_day
+from streams.custody.keyring import SecretRef
 from streams.holders.orders import Orders
 from streams.log.record import decode_event, decode_outcomes
 from streams.log.retention import SESSION, Order, Purged, RetentionRow, decode_retention
@@ -36,8 +37,9 @@ Blob = tuple[str, str]
 class RemoverInMemory:
     """Does what it was given when `work` is called."""
 
-    def __init__(self, blobs: set[Blob]) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: set[Blob], secrets: set[SecretRef]) -> None:
+        """`secrets` are those that it has destroyed."""
+        self._blobs, self._secrets = blobs, secrets
         self.jobs: deque[Job] = deque()
         self._done: dict[int, list[Done]] = {}
 
@@ -64,6 +66,7 @@ class RemoverInMemory:
                 session_id, upload_id = discard.place.session_id, discard.upload_id
                 gone |= {blob for blob in self._blobs if blob[0] == session_id and upload_id in (None, blob[1])}
             self._blobs -= gone
+            self._secrets.update(job.secrets)
             texts = sum(name.startswith("evt_") for _, name in gone)
             self._done.setdefault(job.partition, []).append(Done(job, len(gone) - texts, texts))
 
@@ -92,6 +95,7 @@ class ErasingWorld(World):
         super().__init__(folder, partitions)
         self.settings = replace(self.settings, **settings)
         self.blobs: set[Blob] = set()
+        self.destroyed: set[SecretRef] = set()
         self.orders: list[Order] = []
         self.known: list[list[int]] = []
         """For each order, how many events each partition had."""
@@ -102,7 +106,7 @@ class ErasingWorld(World):
 
     def parts(self, process: Process) -> dict[str, Any]:
         return {
-            "orders": Orders(), "backlog": Backlog(), "holders": Told(self), "remover": RemoverInMemory(self.blobs),
+            "orders": Orders(), "backlog": Backlog(), "holders": Told(self), "remover": RemoverInMemory(self.blobs, self.destroyed),
             "may_destroy": lambda now: self.believed,
         }  # fmt: skip
 
@@ -230,7 +234,7 @@ class ErasingWorld(World):
         return left
 
     def retention(self) -> dict[str, RetentionRow]:
-        """Checkpoints as `sessions.retention` has them; each is told once."""
+        """Checkpoints and capsules as `sessions.retention` has them; each is told once."""
         rows = [decode_retention(entry.value) for entry in self.cluster.committed((TOPICS.retention, 0)) if entry and entry.value]
         assert len({row.id for row in rows}) == len(rows)
         return {row.id: row for row in rows}

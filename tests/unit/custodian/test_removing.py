@@ -13,9 +13,10 @@ from streams.blobs import BlobStore, open_blob_store
 from streams.custodian.custodian import ROLE, Custodian
 from streams.custodian.removing import Removing
 from streams.custodian.rows import Expiring, encode, expiry_key, local_rows
+from streams.custody.capsules import CapsulePlace, open_capsule, seal_capsule
 from streams.custody.keyring import Keyring, SecretRef
 from streams.custody.sqlite_keyring import open_local_keyring
-from streams.errors import BlobStoreUnavailable
+from streams.errors import BlobStoreUnavailable, ContentUnavailable
 from streams.log.retention import decode_retention
 from streams.loop.step import Step
 from streams.sealed_blobs import Place
@@ -113,6 +114,26 @@ def test_uploads_and_their_secrets_go_from_real_files(settings: Settings, removi
     assert left == {name[2] for name in names[40:]}
     keyring = open_local_keyring(settings.data_dir / "keyring")
     assert len(keyring.secrets(secrets, create=False)) == 20
+    keyring.close()
+
+
+def test_a_capsule_whose_secret_went_opens_no_more_and_another_does(settings: Settings, removing: Removing) -> None:
+    keyring = open_local_keyring(settings.data_dir / "keyring")
+    session_id = f"sess_{0:032x}"
+    gone, stays = (CapsulePlace(WORKSPACE, session_id, None, "2099-01-01", f"cap_{number:032x}") for number in range(2))
+    sealed = {place: seal_capsule(keyring, place, b"cursor") for place in (gone, stays)}
+    store = MemoryStore()
+    key = expiry_key(session_id, gone.capsule_id)
+    value = encode(Expiring(workspace_id=WORKSPACE, expires_at=NOW - 10, due_at=NOW - 5, sequence=1, uploads=()))
+    store.write([(key, value), *local_rows(store.get, key, None, value)], {})
+    driven = Driven(store, removing)
+    driven.drain(1, timeout_s=30)
+    (row,) = [decode_retention(each) for each in driven.retained]
+    assert (row.kind, row.id, row.state) == ("capsule", gone.capsule_id, "expired")
+    with pytest.raises(ContentUnavailable) as refused:
+        open_capsule(keyring, gone, sealed[gone])
+    assert refused.value.code == "content.expired"
+    assert open_capsule(keyring, stays, sealed[stays]) == b"cursor"
     keyring.close()
 
 

@@ -6,6 +6,7 @@ Idempotency-Key; what is refused is an exception of `session_streams.errors`.
 
 from session_streams.agent_checkpoints import AgentCheckpoint, SavedCheckpoint
 from session_streams.async_client import AsyncClient
+from session_streams.capsules import Capsule, CapsuleImport, CapsuleRefused
 from session_streams.client import Client
 from session_streams.erasures import Awaited, Erasure, Policy
 from session_streams.errors import (
@@ -36,6 +37,9 @@ __all__ = [
     "Appended",
     "AsyncClient",
     "Awaited",
+    "Capsule",
+    "CapsuleImport",
+    "CapsuleRefused",
     "Checkpoint",
     "CheckpointCreated",
     "Claim",

@@ -12,6 +12,7 @@ import httpx
 from session_streams import recovery, requests
 from session_streams.agent_checkpoints import AsyncAgentCheckpoints, undecided
 from session_streams.bundles import AsyncBundles
+from session_streams.capsules import AsyncCapsules
 from session_streams.client import failed
 from session_streams.erasures import AsyncErasures
 from session_streams.errors import ApiError, ConnectionFailed, error_of
@@ -23,7 +24,7 @@ from session_streams.sse import Parser
 from session_streams.transfer import Transfer
 
 
-class AsyncClient(AsyncAgentCheckpoints, AsyncErasures, AsyncBundles):
+class AsyncClient(AsyncAgentCheckpoints, AsyncErasures, AsyncBundles, AsyncCapsules):
     """Belongs to one event loop. Every call raises `ApiError` where the service refuses, `ConnectionFailed` where it is away."""
 
     def __init__(

@@ -12,6 +12,7 @@ import httpx
 from session_streams import recovery, requests
 from session_streams.agent_checkpoints import AgentCheckpoints, undecided
 from session_streams.bundles import Bundles
+from session_streams.capsules import Capsules
 from session_streams.erasures import Erasures
 from session_streams.errors import ApiError, ConnectionFailed, error_of
 from session_streams.models import Answer, Appended, Body, Event, Report, Session
@@ -22,7 +23,7 @@ from session_streams.sse import Parser
 from session_streams.transfer import Transfer
 
 
-class Client(AgentCheckpoints, Erasures, Bundles):
+class Client(AgentCheckpoints, Erasures, Bundles, Capsules):
     """Thread-safe as httpx is. Every call raises `ApiError` where the service refuses, `ConnectionFailed` where it is away."""
 
     def __init__(

@@ -70,6 +70,9 @@ class Settings:
     """Of the signed observations behind the support catalogue, and of the keys that they count by; empty: `<data_dir>/support`."""
     support_days: float = 30.0
     """How long an observation proves something; that an attempt may be replaced, 30 days at most."""
+    signers_dir: str = ""
+    """Of the keys that sign bundles, receipts and statements on what is retained; empty: `<data_dir>/signers`. The processes of an
+    installation share it, on one host or several: who has another one signs as somebody else."""
     blob_store: str = ""
     """Where uploads and large content lie: `s3://bucket/prefix`, with credentials and region from the AWS_* variables, or
     `file:///folder`; empty: `<data_dir>/blobs`."""
@@ -146,7 +149,7 @@ class Settings:
     @property
     def signers_path(self) -> Path:
         """Of the keys that this installation signs with (`streams.custody.signers`)."""
-        return self.data_dir / "signers"
+        return Path(self.signers_dir) if self.signers_dir else self.data_dir / "signers"
 
     def stores_path(self, role: str) -> Path:
         """Of a role's stores, those of every instance."""

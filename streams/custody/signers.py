@@ -70,6 +70,17 @@ class Signers:
 
     def current(self, purpose: Purpose) -> SigningKey:
         """The key to sign with now; the first one of a purpose is made here."""
+        named = self._current(purpose)
+        key = self._loaded(named.key_id)
+        if key is None:
+            # It may have been revoked since it was named.
+            named = self._current(purpose)
+            key = self._loaded(named.key_id)
+        if key is None:
+            raise Misconfigured(f"{self._path(named.key_id)}: the key that signs {purpose} is not there: restore it, or rotate")
+        return key
+
+    def _current(self, purpose: Purpose) -> TrustedKey:
         found = self.trust().current(purpose)
         if found is None:
             with self._changing() as trust:
@@ -77,10 +88,7 @@ class Signers:
                 if found is None:
                     found = self._made(purpose)
                     self._write(structs.replace(trust, keys=(*trust.keys, found)))
-        path = self._path(found.key_id)
-        if not path.exists():
-            raise Misconfigured(f"{path}: the key that signs {purpose} is not there: restore it, or rotate")
-        return self._loaded(path)
+        return found
 
     def rotate(self, purpose: Purpose) -> TrustedKey:
         """Another key signs from now on."""
@@ -127,11 +135,18 @@ class Signers:
     def _path(self, key_id: str) -> Path:
         return self._folder / "keys" / f"{key_id}.pem"
 
-    def _loaded(self, path: Path) -> SigningKey:
+    def _loaded(self, key_id: str) -> SigningKey | None:
+        """None: it is not there. What lies under its name has to be it, or everything would be signed by somebody nobody trusts."""
+        path = self._path(key_id)
         try:
-            return SigningKey.at(path)
+            key = SigningKey.read(path)
+        except FileNotFoundError:
+            return None
         except OSError as error:
             raise Misconfigured(f"{path}: {error.strerror}") from error
+        if key.public.key_id != key_id:
+            raise Misconfigured(f"{path}: holds another key, {key.public.key_id}: restore the right one, or rotate")
+        return key
 
     @contextmanager
     def _changing(self) -> Iterator[Trust]:
@@ -149,8 +164,12 @@ class Signers:
 
     def _write(self, trust: Trust) -> None:
         path, aside = self._folder / "trust.json", self._folder / f".trust.{os.getpid()}"
+        text = msgspec.json.format(msgspec.json.encode(trust), indent=1) + b"\n"
+        if len(text) > _TRUST_BYTES_MAX:
+            # Nobody reads more of it, so nothing that is signed would count any more.
+            raise Misconfigured(f"{path}: would have {len(text)} bytes, at most {_TRUST_BYTES_MAX}: no more keys")
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(trust), indent=1) + b"\n")
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)

@@ -94,6 +94,11 @@ class SigningKey:
         """
         if not path.exists():
             cls.generate().store(path)
+        return cls.read(path)
+
+    @classmethod
+    def read(cls, path: Path) -> "SigningKey":
+        """As `at`, of a file that has to be there."""
         try:
             key = serialization.load_pem_private_key(read_private(path, _PEM_BYTES_MAX), password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -12,7 +12,7 @@ from streams.settings import Settings
 OTHER = Settings(
     bootstrap="broker:9092", topic_prefix="other.", partitions=7, replication=3, data_dir=Path("/srv/data"), instance="b",
     lease_s=1.5, member_session_timeout_s=2.5, transaction_timeout_s=3.5, request_timeout_s=4.5, content_window_days=30, hot_state_mb=5,
-    checkpoint_window_s=600, support_dir="/srv/support", support_days=2.5, blob_store="s3://bucket/prefix",
+    checkpoint_window_s=600, support_dir="/srv/support", signers_dir="/srv/signers", support_days=2.5, blob_store="s3://bucket/prefix",
     keyring="s3://secrets", keyring_endpoint="http://keys", workspace_keys="aws-kms:alias/x", kms_endpoint="http://kms",
     blob_store_endpoint="http://objects", upload_total_s=30.5, orphan_grace_s=61.5, sweep_every_s=6.5, registry_url="http://registry",
     registry_subjects="x.{subject}", destruction_grace_s=7.5, clock_drift_s=8.5, expiries_per_s=9.5, tombstone_horizon_s=10.5,

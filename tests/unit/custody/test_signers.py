@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from streams.custody.signers import Signers, Trust
-from streams.custody.signing import NotVerified, opened
+from streams.custody.signing import NotVerified, SigningKey, opened
 from streams.errors import Misconfigured, NotFound
 
 KIND = "application/vnd.example+json"
@@ -71,6 +71,39 @@ def test_a_key_file_that_is_gone_is_not_replaced_silently(tmp_path: Path) -> Non
         signers.current("receipts")
     signers.rotate("receipts")
     signers.current("receipts")
+
+
+def test_another_key_under_the_name_of_one_signs_nothing(tmp_path: Path) -> None:
+    signers = Signers(tmp_path)
+    path = tmp_path / "keys" / f"{signers.current('receipts').public.key_id}.pem"
+    path.unlink()
+    SigningKey.at(path)
+    with pytest.raises(Misconfigured, match="holds another key"):
+        signers.current("receipts")
+
+
+def test_a_key_that_is_revoked_while_it_is_fetched_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signers, read = Signers(tmp_path), SigningKey.read
+    before = signers.current("receipts").public.key_id
+
+    def revoked_meanwhile(path: Path) -> SigningKey:
+        if before in path.name:
+            Signers(tmp_path).revoke(before)
+        return read(path)
+
+    monkeypatch.setattr(SigningKey, "read", revoked_meanwhile)
+    assert signers.current("receipts").public.key_id != before
+    assert not list((tmp_path / "keys").glob(f"{before}*"))
+
+
+def test_no_key_is_made_that_nobody_would_read_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signers = Signers(tmp_path)
+    signers.current("receipts")
+    text = (tmp_path / "trust.json").read_bytes()
+    monkeypatch.setattr("streams.custody.signers._TRUST_BYTES_MAX", len(text) + 10)
+    with pytest.raises(Misconfigured, match="no more keys"):
+        signers.rotate("receipts")
+    assert (tmp_path / "trust.json").read_bytes() == text
 
 
 def test_a_damaged_list_of_keys_is_said_and_nothing_is_made_over_it(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ bench: setup-test  ## measure; results are printed and recorded, not asserted (O
 	@$(INSTALL) --editable '.[bench]' --editable connectors/client
 	@$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
-bench-growth: setup-test  ## growth curves and the long run; half an hour (ONLY=sessions,sizes,partitions,authorities,agent-checkpoints,long RUNS=3)
+bench-growth: setup-test  ## growth curves and the long run; half an hour (ONLY=sessions,sizes,partitions,authorities,agent-checkpoints,bundle,long RUNS=3)
 	@$(INSTALL) --editable '.[bench]' --editable connectors/client
 	@$(BIN)/python -m benchmarks.growth $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 

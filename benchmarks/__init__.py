@@ -19,6 +19,7 @@ reads       point reads over HTTP
 claims      claims over HTTP by many workers
 checkpoints creation and listing of checkpoints over HTTP
 snapshots   retained bytes up and down
+exports     the export and the bundle of a session over HTTP, and how fast they are checked
 history     a claim in a long session, and its conversation
 workers     Runs to claim, and grants, for these four
 transfers   large bodies over HTTP

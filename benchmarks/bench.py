@@ -57,6 +57,8 @@ class Options:
     long_events: int = 100_000
     """Of the long one of two sessions."""
     snapshot_mb: int = 64
+    export_events: int = 50_000
+    """Of the session that is exported and bundled."""
     erasures: int = 400
     """At once; a quarter of them one by one."""
     expiries: int = 5000
@@ -68,7 +70,8 @@ class Options:
         """A look whether everything works; too short for figures."""
         return replace(
             self, raw_records=10_000, raw_transactions=30, sessions=200, events=5_000, restored_sessions=1000, store_sessions=5000,
-            rows=(100,), claims=160, checkpoints=400, long_events=1000, snapshot_mb=4, erasures=20, expiries=200, load_s=1.0, warm_s=0.3,
+            rows=(100,), claims=160, checkpoints=400, long_events=1000, snapshot_mb=4, export_events=1000, erasures=20,
+            expiries=200, load_s=1.0, warm_s=0.3,
         )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from benchmarks import (
     checkpoints,
     claims,
     erasures,
+    exports,
     history,
     limits,
     reads,
@@ -50,6 +51,9 @@ MEASURES: Final = {
         erasures.measure,
         (),
         "erasures over HTTP: until each is enforced, how many a second; days and checkpoints that expire; appends beside them",
+    ),
+    "bundle": Measure(
+        exports.measure, (), "a session's export and bundle over HTTP beside zstd of the same bytes, and their checks offline"
     ),
     "history": Measure(history.measure, ("limits",), "a claim in a short and in a long session, and the long one's conversation"),
 }

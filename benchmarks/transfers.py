@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
-from typing import Final
+from typing import BinaryIO, Final
 
 from benchmarks.bench import MB
 from benchmarks.serving import Installation
@@ -47,7 +47,9 @@ def sent(installation: Installation, path: str, pieces: Iterable[bytes], size: i
     return Transfer(body, seconds, size, hashed.digest(), *looks.told(seconds))
 
 
-def received(installation: Installation, path: str, *, keep: bool = False, headers: Mapping[str, str] | None = None) -> Transfer:
+def received(
+    installation: Installation, path: str, *, keep: bool = False, into: BinaryIO | None = None, headers: Mapping[str, str] | None = None
+) -> Transfer:
     """Raises RuntimeError unless it is answered with 200. `body` is empty without `keep`; what is cut raises, too."""
     looks, hashed, size, kept = _Looks(installation), hashlib.sha256(), 0, bytearray()
     with _connected(installation) as connection:
@@ -59,6 +61,8 @@ def received(installation: Installation, path: str, *, keep: bool = False, heade
             hashed.update(piece)
             if keep:
                 kept += piece
+            if into is not None:
+                into.write(piece)
             looks.look()
         seconds = time.perf_counter() - begun
     return Transfer(bytes(kept), seconds, size, hashed.digest(), *looks.told(seconds))

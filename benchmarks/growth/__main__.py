@@ -7,17 +7,20 @@ import time
 from pathlib import Path
 from typing import Final
 
-from benchmarks import agent_checkpoints, machine, results
+from benchmarks import agent_checkpoints, exports, machine, results
 from benchmarks.bench import Options, opened
 from benchmarks.growth import long
 from benchmarks.growth.lines import LINES, Extent, Gathered
 from benchmarks.growth.long import BROKER, LongRun
 
+_BUNDLE_EVENTS: Final = 1_000_000
 _RESULTS: Final = Path("build") / "bench-growth.json"
 _AGENTS: Final = "agent-checkpoints"
+_BUNDLE: Final = "bundle"
 _LONG: Final = "long"
 _ABOUT: Final = {
     _AGENTS: "rows of agents' checkpoints, saved over and read while there are few and many",
+    _BUNDLE: "one session of a million events, exported and bundled: memory of gateway and verifier",
     _LONG: "ten million events through one authority, and their plot",
 }
 
@@ -25,7 +28,7 @@ _ABOUT: Final = {
 def main(arguments: list[str] | None = None) -> int:
     parser = _parser()
     asked = parser.parse_args(arguments)
-    known = [*LINES, _AGENTS, _LONG]
+    known = [*LINES, _AGENTS, _BUNDLE, _LONG]
     wanted = [name for group in asked.only for name in group.split(",") if name] or known
     if unknown := set(wanted) - set(known):
         parser.error(f"no such line: {', '.join(sorted(unknown))} (there are {', '.join(known)})")
@@ -33,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     run = LongRun(events=asked.long_events)
     if asked.quick:
         extent, run = extent.quick(), run.quick()
+        asked.bundle_events = 2000
     print(machine.described(), flush=True)
     gathered = Gathered(asked.runs)
     with opened(Options(load_s=1.0, warm_s=0.4) if asked.quick else Options(), _say, BROKER) as bench:
@@ -46,6 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
                 for number in range(asked.runs):
                     for result in agent_checkpoints.grown(bench, extent.agent_rows):
                         gathered.add(number, result)
+            elif name == _BUNDLE:
+                for result in exports.grown(bench, asked.bundle_events):
+                    bench.run[result.name] = result.value
+                    gathered.add(0, result)
             else:
                 for point in LINES[name].points(extent):
                     point.measure(bench, extent, gathered)
@@ -77,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, default=_RESULTS, help="where the results go; the long run's samples and plot lie beside it")
     parser.add_argument("--events", type=int, default=Extent().events, help="of each pass (%(default)s)")
     parser.add_argument("--long-events", type=int, default=LongRun().events, help="of the long run (%(default)s)")
+    parser.add_argument("--bundle-events", type=int, default=_BUNDLE_EVENTS, help="of the session that is bundled (%(default)s)")
     return parser
 
 

@@ -12,7 +12,7 @@ import pytest
 from connectors.sources.ingest import IngestReport, run_ingest
 from connectors.sources.rest import RestTransport
 from connectors.sources.samples import FOLDER
-from session_streams import Client, Retries
+from session_streams import Client, Retries, bundle
 from session_streams.export import read, verify
 from streams.settings import Settings
 from tests.support.roles import Roles, running_roles
@@ -50,7 +50,16 @@ def check(client: Client, session_id: str) -> list[bytes]:
     return lines
 
 
-def test_every_sample_session_exports_and_verifies(roles: Roles) -> None:
+def bundled(client: Client, session_id: str, path: Path) -> bytes:
+    """A bundle that verifies."""
+    with path.open("w+b") as file:
+        client.bundle(session_id, file)
+    verdict = bundle.verify(path, json.dumps(client.signing_keys()).encode(), session_id=session_id)
+    assert verdict.ok, verdict
+    return path.read_bytes()
+
+
+def test_every_sample_session_exports_and_verifies_and_so_does_its_bundle(roles: Roles, tmp_path: Path) -> None:
     key = roles.key()
     report = ingested(roles, key, FOLDER)
     with Client(roles.url, key, retries=Retries(total_s=30)) as client:
@@ -59,6 +68,9 @@ def test_every_sample_session_exports_and_verifies(roles: Roles) -> None:
             end, middle = len(lines) - 2, len(lines) // 2
             part = list(client.export(session_id, from_sequence=middle, end_sequence=end))
             assert lines[:middle] + part[1:] == lines
+            first, second = (bundled(client, session_id, tmp_path / name) for name in ("first", "second"))
+            assert first == second
+            assert first.startswith(b"".join(lines))
 
 
 def test_recorded_sessions_come_back_deep_equal(roles: Roles, recordings: Path) -> None:

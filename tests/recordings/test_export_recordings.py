@@ -11,9 +11,12 @@ import pytest
 from msgspec import UNSET
 
 from connectors.sources.transport import LogEvent
+from session_streams import bundle
 from session_streams.export import Entry, read, verify
+from streams.custody.signing import SigningKey
 from streams.session.events import FAMILIES, Draft, Link, family_of
 from tests.recordings.conftest import Ingested
+from tests.support.bundles import bundle_of, trust_of
 from tests.support.exports import History
 from tests.support.import_service import WORKSPACE
 
@@ -38,6 +41,23 @@ def exports(ingested: Ingested) -> dict[str, list[bytes]]:
     """By session, of all recordings."""
     assert ingested.report.ok, ingested.report.failures
     return {session_id: exported(session_id, log) for session_id, log in ingested.service.logs.items()}
+
+
+@pytest.fixture(scope="module")
+def key() -> SigningKey:
+    return SigningKey.generate()
+
+
+def test_every_bundle_verifies_and_begins_with_the_export(exports: dict[str, list[bytes]], key: SigningKey) -> None:
+    trust = trust_of(key)
+    for session_id, lines in exports.items():
+        file, export = bundle_of(lines, key), b"".join(lines)
+        verdict = bundle.verify(file, trust, session_id=session_id, end_sequence=len(lines) - 2)
+        assert verdict.ok, verdict
+        assert file[: verdict.sections[0].bytes] == export
+        assert verdict.sections[0].items == len(lines) - 2
+        assert all(section.items or section.gaps for section in verdict.sections)
+    assert bundle_of(lines, key) == file
 
 
 def recorded(entries: Iterator[Entry], source_kind: str) -> Iterator[Entry]:

@@ -11,6 +11,7 @@ It takes actions over HTTP, each once under its key, and counts what it has perf
 import argparse
 import json
 import re
+import signal
 import sys
 import threading
 from collections import Counter
@@ -101,7 +102,7 @@ def _handler(provider: DemoProvider) -> type[BaseHTTPRequestHandler]:
 
 
 def main() -> None:
-    """Serves until Ctrl-C. What it has performed is forgotten with it."""
+    """Serves until Ctrl-C or SIGTERM. What it has performed is forgotten with it."""
     parser = argparse.ArgumentParser(
         prog="python -m connectors.runner.provider",
         description="A provider for session-streams runner: takes every action, does nothing, and remembers each under its key.",
@@ -113,6 +114,8 @@ def main() -> None:
         provider = DemoProvider(port=given.port, forgetful=given.forgetful)
     except (OSError, OverflowError) as error:
         sys.exit(f"port {given.port}: {error}")
+    # As Ctrl-C, which whoever starts it in the background may have told it to ignore.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with provider:
         print(f"a provider at {provider.url}; Ctrl-C stops it, and forgets what it has performed", flush=True)
         try:

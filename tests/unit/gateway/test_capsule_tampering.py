@@ -329,10 +329,11 @@ class TestNames:
 
     def test_and_where_it_is_signed_it_names_nothing_here(self, shared: World, idle: Idle, transfer: Document) -> None:
         """Ids without a form of their own are texts: of a capsule or a checkpoint none has that name, and no file is called by one."""
+        away = "../../named-by-a-stranger"
         for path, reason in (("capsule__id", "capsule_absent"), ("capsule__checkpoint_id", "capsule_unavailable")):
-            assert idle.outcome(idle.import_of(resigned(transfer, **{path: "../../x"}))) == reason
-        made = resigned(transfer, **{"capsule__artifact__id": "../../x", "capsule__artifact__retention__artifact_id": "../../x"})
+            assert idle.outcome(idle.import_of(resigned(transfer, **{path: away}))) == reason
+        made = resigned(transfer, **{"capsule__artifact__id": away, "capsule__artifact__retention__artifact_id": away})
         custody = idle.imports(idle.import_of(made)).json()
         assert custody["retention"]["artifact_id"] == custody["import_id"]
         root = shared.settings.data_dir.parent
-        assert [name for name in root.rglob("*") if name.name == "x"] == []
+        assert [name for name in root.rglob("*") if name.name == "named-by-a-stranger"] == []

@@ -1,6 +1,5 @@
 """Who performs actions, asked before a Run depends on it; and the one for trials, as a process."""
 
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,5 +49,5 @@ def test_the_demonstrations_provider_serves_a_runner_as_a_process_of_its_own(pla
                 assert provider.look_up("eff_1") is None
                 assert provider.send("eff_1", step) == provider.send("eff_1", step) == provider.look_up("eff_1")
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
         assert process.stdout.readline() == "1 actions performed\n"

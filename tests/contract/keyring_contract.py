@@ -66,10 +66,13 @@ class KeyringContract:
         assert keyring.secrets([session(2)], create=False) == {}
         assert keyring.secrets([], create=True) == {}
 
-    def test_a_thousand_secrets_in_one_call(self, keyring: Keyring) -> None:
-        refs = [session(number) for number in range(1200)]
+    many = 1200
+    """Secrets in one call: more than a statement or a page takes at once."""
+
+    def test_many_secrets_in_one_call(self, keyring: Keyring) -> None:
+        refs = [session(number) for number in range(self.many)]
         created = keyring.secrets(refs, create=True)
-        assert len(set(created.values())) == 1200
+        assert len(set(created.values())) == self.many
         assert keyring.secrets(refs, create=False) == created
 
     def test_those_who_race_for_a_secret_get_the_same(self, open_keyring: OpenKeyring) -> None:

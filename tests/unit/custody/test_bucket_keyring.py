@@ -50,6 +50,9 @@ def open_keyring(server: ObjectServer, bucket: str, tmp_path: Path) -> Iterator[
 class TestBucketKeyring(KeyringContract):
     """Fixture `open_keyring` is above."""
 
+    many = 200
+    """Each is a request, to a server that takes its time."""
+
 
 def contents(server: ObjectServer, bucket: str) -> bytes:
     """Names and contents of everything in the bucket."""

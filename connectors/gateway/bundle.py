@@ -1,11 +1,11 @@
 """The Session Bundle: the export of a session, and behind it what follows from it and the manifest that this installation signs.
 
-It is sent while it is made, so a bundle that breaks off, for what ends an export or for want of room, has no manifest.
+It is sent while it is made, so a bundle that breaks off, for what ends an export, for want of room or for a fault of ours, has no manifest.
+It is signed by the key of the moment in which it is signed, for a caller who may have it then.
 """
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from typing import Final
 
@@ -17,9 +17,10 @@ from connectors.gateway.call import Call
 from connectors.gateway.export import Ends, Section, Write, send_lines
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
+from connectors.gateway.streaming import Left
 from streams.custody.signers import Signers
-from streams.custody.signing import SigningKey
-from streams.errors import Retriable
+from streams.custody.signing import Envelope
+from streams.errors import Retriable, StreamsError
 from streams.exports.bundle import Bundle
 
 MEDIA_TYPE: Final = "application/vnd.checkfu.session-bundle+x-ndjson"
@@ -34,11 +35,13 @@ async def bundle(gateway: Gateway, call: Call, query: bodies.BundleQuery) -> Sen
     try:
         section = Section(gateway, call, session_id, 1, query.end_sequence or 0)
         await section.begin(call.position())
-        key = await gateway.in_thread(partial(Signers(gateway.settings.signers_path).current, "bundles"))
+        signers = Signers(gateway.settings.signers_path)
+        # That there is no key is found out before the first byte.
+        await gateway.in_thread(partial(signers.current, "bundles"))
     except BaseException:
         gateway.exports.give_back()
         raise
-    return BundleStream(gateway, call, section, key)
+    return BundleStream(gateway, call, section, signers)
 
 
 class BundleStream:
@@ -46,31 +49,63 @@ class BundleStream:
 
     status = 200
 
-    def __init__(self, gateway: Gateway, call: Call, section: Section, key: SigningKey) -> None:
+    def __init__(self, gateway: Gateway, call: Call, section: Section, signers: Signers) -> None:
         """`section` has begun."""
-        self._gateway, self._call, self._section, self._key = gateway, call, section, key
+        self._gateway, self._call, self._section, self._signers = gateway, call, section, signers
         self._session_id = call.path["session_id"]
 
     async def send(self, send: Send) -> None:
         await send_lines(self._gateway, self._call, send, self._told, f"{self._session_id}.bundle", MEDIA_TYPE)
 
     async def _told(self, write: Write, ends: Ends) -> None:
-        in_thread = self._gateway.in_thread
         try:
-            with closing(await in_thread(partial(Bundle, self._session_id))) as made:
+            made = await self._gateway.in_thread(partial(Bundle, self._session_id, self._gateway.settings.data_dir / "spool"))
+            try:
+                await self._send(made, write, ends)
+            finally:
+                # Where this is cancelled, a thread may be in it yet: its step, which is short, is waited for.
+                made.close()
+        except Left:
+            raise
+        except StreamsError as error:
+            await self._break_off(error, write)
+        except (OSError, sqlite3.Error) as error:
+            await self._break_off(Retriable(f"no room for what a bundle keeps: {error}", code="service.unavailable"), write)
+        except Exception as error:
+            await self._break_off(StreamsError(type(error).__name__), write, unexpected=error)
 
-                async def write_events(data: bytes) -> None:
-                    await in_thread(partial(made.add, data))
-                    await write(data)
+    async def _send(self, made: Bundle, write: Write, ends: Ends) -> None:
+        in_thread = self._gateway.in_thread
 
-                if not await self._section.send(write_events, ends):
-                    return
-                behind = made.behind(self._key.sign)
-                while piece := await in_thread(partial(_next, behind)):
-                    await write(piece)
-        except sqlite3.Error as error:
-            _log.warning("bundle_broke_off", session_id=self._session_id, reason=str(error))
-            await write(self._section.broken_off(Retriable("no room for what a bundle keeps", code="service.unavailable")))
+        async def write_events(data: bytes) -> None:
+            await in_thread(partial(made.add, data))
+            await write(data)
+
+        if not await self._section.send(write_events, ends):
+            return
+        behind = made.behind(self._signed)
+        while True:
+            self._require_going_on(ends)
+            piece = await in_thread(partial(_next, behind))
+            if not piece:
+                return
+            await write(piece)
+
+    def _require_going_on(self, ends: Ends) -> None:
+        """Raises `Left`, and what ends an export."""
+        if ends[0].done():
+            raise Left
+        if self._gateway.stopping.is_set():
+            raise Retriable("the gateway stops", code="service.unavailable")
+        self._gateway.still(self._call)
+
+    def _signed(self, payload_type: str, payload: bytes) -> Envelope:
+        """By whichever key signs by now. Blocks. Raises `Misconfigured`."""
+        return self._signers.current("bundles").sign(payload_type, payload)
+
+    async def _break_off(self, error: StreamsError, write: Write, *, unexpected: Exception | None = None) -> None:
+        _log.warning("bundle_broke_off", session_id=self._session_id, code=error.code, reason=error.detail, exc_info=unexpected)
+        await write(self._section.broken_off(error))
 
 
 def _next(pieces: Iterator[bytes]) -> bytes:

@@ -1,7 +1,7 @@
 """A Session Bundle, `checkfu.session-bundle`: the export of a session and what follows from it, in one file that somebody has signed.
 
 - The file is lines: those of the export as they are, those of the other sections, and at last the envelope with the signed manifest. So
-  it is sent while it is made, nothing of it waits on a disk, and one that is cut has no signature.
+  it is sent while it is made, no content of it waits on a disk, and one that is cut has no signature.
 - The manifest names each section with its source, number of items, length, digest, and typed gaps: that a section is empty is said, and
   why (seed "Event log vs Session Bundle").
 - The same lines under the same key give the same bytes: no time stands in it, and Ed25519 has one signature for one message.
@@ -11,6 +11,7 @@ docs/bundle.md has the format; `session_streams.bundle` checks it and shares no 
 
 import hashlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -50,12 +51,13 @@ class _Written:
 class Bundle:
     """`add` the lines of a whole export as they are sent; then send what is `behind` them. Close it in the end.
 
-    Held are one piece, and what `Sections` holds. Both raise `sqlite3.Error` where there is no room for what it keeps in a file.
+    Held are one piece, and what `Sections` holds; the rest waits in a file in `folder`. Raises OSError and `sqlite3.Error` where
+    there is no room for that. `close` waits for a step that is running in another thread; the next one raises `sqlite3.Error`.
     """
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, folder: Path) -> None:
         self._session_id = session_id
-        self._sections = Sections()
+        self._sections = Sections(folder)
         self._written = {name: _Written() for name in NAMES}
 
     def add(self, data: bytes) -> None:
@@ -66,7 +68,7 @@ class Bundle:
                 self._sections.add(line)
 
     def behind(self, sign: Sign) -> Iterator[bytes]:
-        """The sections behind the events, and the envelope, in pieces."""
+        """The sections behind the events, and the envelope, in pieces. The envelope is the last one, and `sign` is called for it."""
         self._written[EVENTS].items = self._sections.end_sequence
         for name in NAMES[1:]:
             yield from self._section(name)

@@ -2,17 +2,19 @@
 
 - An item says how many events tell of its object, and what the first and the latest of them say. Nothing in it is content.
 - All of it is a function of the lines of the export: the same lines give the same items, byte for byte (docs/bundle.md, section 4).
-- Held are a bounded number of items; the others wait in a file without a name, which has structure only.
+- They wait in `Scratch` until the events are through, so that a bounded number of bytes is held.
 """
 
 import json
-import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+
+from streams.exports.scratch import Scratch
 
 EVENTS: Final = "events"
 ACTORS: Final = "actors"
@@ -35,11 +37,10 @@ _NOT_INCLUDED: Final = {
     "checkpoint": "recovery_material_not_included",
     "context": "bytes_not_held",
     "artifact": "bytes_not_held",
-    "capsule": "private_material_not_included",
+    "capsule": "private_material_sealed",
 }
-"""What a reader might look for beside an item, and does not find in any bundle."""
+"""What a reader might look for beside an item, and does not find in any bundle, or in none that it opens in."""
 _EXACT_MAX: Final = 2**53 - 1
-_HELD: Final = 20_000
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
 
@@ -63,7 +64,7 @@ class _Line(Struct, frozen=True, gc=False):
     attempt_generation: int | None = None
     actor_id: str | None = None
     subject_id: str | None = None
-    links: tuple[msgspec.Raw, ...] = ()
+    links: tuple[dict[str, Any], ...] = ()
     attributes: _Attributes | None = None
     hash: str | None = None
 
@@ -80,27 +81,20 @@ class Gap(Struct, kw_only=True, omit_defaults=True, gc=False):
     source_hash: str | None = None
 
 
-class _Held(Struct):
-    facts: int
-    first_sequence: int
-    first: Mapping[str, Any]
-    latest: Mapping[str, Any]
-
-
 class Sections:
-    """`add` the lines of all positions, in order. Close it in the end."""
+    """`add` the lines of all positions, in order; then ask for `items`, and behind them for `gaps`. Close it in the end.
 
-    def __init__(self) -> None:
+    Raises OSError and `sqlite3.Error` where there is no room for what waits in `folder`, and where it is closed. Closing waits for a
+    step that is running in another thread.
+    """
+
+    def __init__(self, folder: Path) -> None:
         self.workspace_id: str | None = None
         self.end_sequence = 0
         self.last_hash: str | None = None
         self._decoder = msgspec.json.Decoder(_Line)
-        self._rows = sqlite3.connect("", check_same_thread=False)
-        self._rows.execute(
-            "CREATE TABLE item (section TEXT, kind TEXT, id TEXT, facts INTEGER, sequence INTEGER, first TEXT, latest TEXT,"
-            " PRIMARY KEY (section, kind, id)) WITHOUT ROWID"
-        )
-        self._held: dict[tuple[str, str, str], _Held] = {}
+        self._scratch = Scratch(folder)
+        self._counts: dict[str, Counter[str]] = {EVENTS: Counter()}
         self._gaps: dict[tuple[str, str], Gap] = {}
         self._source: Gap | None = None
 
@@ -120,43 +114,48 @@ class Sections:
             if section is not None:
                 self._gap(section, line.reason, sequence)
         place: dict[str, Any] = {"sequence": sequence, "type": line.type, "hash": line.hash}
+        found = _encode(place).encode()
         if line.actor_id is not None:
-            self._fact(ACTORS, "actor", line.actor_id, place)
+            self._scratch.tell(ACTORS, "actor", line.actor_id, sequence, found)
         if line.subject_id is not None:
-            self._fact(ACTORS, "subject", line.subject_id, place)
+            self._scratch.tell(ACTORS, "subject", line.subject_id, sequence, found)
         if section is not None or sequence == 1:
             told: dict[str, Any] = {} if line.attributes is None else json.loads(bytes(line.attributes.decoded))
             if section is not None:
-                self._fact(section, *_named(line, family, told), place | _told(line, told))
+                self._scratch.tell(section, *_named(line, family, told), sequence, _encode(place | _told(line, told)).encode())
             elif told.get("source_session_id") is not None:
+                through = told.get("through_sequence")
                 self._source = Gap(
                     reason="in_source_session", session_id=told["source_session_id"],
-                    through_sequence=told.get("through_sequence"), source_hash=told.get("source_hash"),
+                    through_sequence=through if _is_exact(through) else None, source_hash=told.get("source_hash"),
                 )  # fmt: skip
 
     def items(self, section: str) -> Iterator[bytes]:
         """Its lines, ordered by the first event of each object."""
-        self._write()
-        asked = "SELECT kind, id, facts, first, latest FROM item WHERE section = ? ORDER BY sequence, kind, id"
-        with closing(self._rows.execute(asked, (section,))) as rows:
-            for kind, named, facts, first, latest in rows:
-                # The members of all parts are sorted, and so are these.
-                yield f'{{"facts":{facts},"first":{first},"id":{_encode(named)},"kind":"{kind}","latest":{latest}}}\n'.encode()
+        counts = self._counts[section] = Counter()
+        for item in self._scratch.items(section):
+            counts[item.kind] += 1
+            # The members of all parts are sorted, and so are these.
+            named = _encode(item.named).encode()
+            yield b'{"facts":%d,"first":%b,"id":%b,"kind":"%b","latest":%b}\n' % (
+                item.facts, item.first, named, item.kind.encode(), item.latest,
+            )  # fmt: skip
 
     def gaps(self, section: str) -> list[Gap]:
-        """By reason."""
-        self._write()
+        """By reason. Of a section whose items were read to the end, or of the events."""
         found = [gap for (of, _), gap in self._gaps.items() if of == section]
         if self._source is not None:
             found.append(self._source)
-        counts = dict(self._rows.execute("SELECT kind, count(*) FROM item WHERE section = ? GROUP BY kind", (section,)))
+        counts = self._counts[section]
         if not counts and section != EVENTS:
-            found.append(Gap(reason="none_recorded"))
+            # Of a position that is missing, or that stands in another session, nobody knows here what it told.
+            whole = self._source is None and (EVENTS, "missing") not in self._gaps
+            found.append(Gap(reason="none_recorded" if whole else "none_found"))
         found += [Gap(reason=reason, count=counts[kind]) for kind, reason in _NOT_INCLUDED.items() if kind in counts]
         return sorted(found, key=lambda gap: gap.reason)
 
     def close(self) -> None:
-        self._rows.close()
+        self._scratch.close()
 
     def _gap(self, section: str, reason: str, sequence: int) -> None:
         gap = self._gaps.get((section, reason))
@@ -164,24 +163,6 @@ class Sections:
             self._gaps[section, reason] = Gap(reason=reason, count=1, first_sequence=sequence, last_sequence=sequence)
         else:
             gap.count, gap.last_sequence = (gap.count or 0) + 1, sequence
-
-    def _fact(self, section: str, kind: str, named: str, fact: Mapping[str, Any]) -> None:
-        held = self._held.get((section, kind, named))
-        if held is not None:
-            held.facts, held.latest = held.facts + 1, fact
-            return
-        self._held[section, kind, named] = _Held(1, fact["sequence"], fact, fact)
-        if len(self._held) >= _HELD:
-            self._write()
-
-    def _write(self) -> None:
-        rows = ((*key, held.facts, held.first_sequence, _encode(held.first), _encode(held.latest)) for key, held in self._held.items())
-        self._rows.executemany(
-            "INSERT INTO item VALUES (?, ?, ?, ?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET facts = facts + excluded.facts, latest = excluded.latest",
-            rows,
-        )
-        self._held.clear()
 
 
 def _named(line: _Line, family: str, told: Mapping[str, Any]) -> tuple[str, str]:
@@ -210,7 +191,7 @@ def _told(line: _Line, told: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     found: dict[str, Any] = {name: value for name, value in ids.items() if _is_exact(value)}
     if line.links:
-        found["links"] = [json.loads(bytes(link)) for link in line.links]
+        found["links"] = line.links
     if line.attributes is not None:
         found["attributes"] = {name: value for name, value in told.items() if _is_exact(value)}
     return found

@@ -12,7 +12,7 @@ OF_FAMILIES: Mapping[str, str] = {
 }  # fmt: skip
 NOT_INCLUDED = {
     "checkpoint": "recovery_material_not_included", "context": "bytes_not_held", "artifact": "bytes_not_held",
-    "capsule": "private_material_not_included",
+    "capsule": "private_material_sealed",
 }  # fmt: skip
 IDS = ("thread_id", "turn_id", "run_id", "attempt_generation", "actor_id")
 BEHIND_EVENTS = ("actors", "work", "interactions", "context-snapshots", "artifacts", "continuation-capsules")
@@ -42,7 +42,7 @@ def expected(entries: Iterable[Entry]) -> tuple[dict[str, list[dict[str, Any]]],
         if entry.sequence == 1 and entry.attributes.get("source_session_id") is not None:
             told = entry.attributes
             source = [{"reason": "in_source_session", "session_id": told["source_session_id"]}]
-            source[0] |= {name: told[name] for name in ("through_sequence", "source_hash") if name in told}
+            source[0] |= {name: told[name] for name in ("through_sequence", "source_hash") if _exact(told.get(name))}
     named = {name: list(of.values()) for name, of in items.items()}
     return named, {name: _gaps(name, of, source, named.get(name)) for name, of in gaps.items()}
 
@@ -52,7 +52,7 @@ def _gaps(
 ) -> list[dict[str, Any]]:
     found = [*lacking.values(), *source]
     if items == []:
-        found.append({"reason": "none_recorded"})
+        found.append({"reason": "none_found" if source or "missing" in lacking else "none_recorded"})
     for kind, reason in NOT_INCLUDED.items():
         count = sum(item["kind"] == kind for item in items or ())
         if count:

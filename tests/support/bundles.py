@@ -3,8 +3,10 @@
 import base64
 import hashlib
 import json
+import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -36,7 +38,7 @@ NAMES = ("events", "actors", "work", "interactions", "context-snapshots", "artif
 def bundle_of(lines: Iterable[bytes], key: SigningKey) -> bytes:
     """The bundle that the service makes of these lines of an export."""
     told = list(lines)
-    with closing(Bundle(json.loads(told[0])["session_id"])) as made:
+    with closing(Bundle(json.loads(told[0])["session_id"], Path(tempfile.gettempdir()))) as made:
         for line in told:
             made.add(line)
         return b"".join([*told, *made.behind(key.sign)])

@@ -3,6 +3,7 @@
 import json
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import rfc8785
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from session_streams.export import Entry, Refuted, read
 from streams.custody.signing import SigningKey
+from streams.exports import scratch
 from streams.exports.lines import missing_line
 from streams.session.events import (
     ApprovalAttributes,
@@ -52,6 +54,13 @@ def assert_as_expected(lines: list[bytes]) -> None:
     assert parts[MANIFEST].startswith(b'{"payload":')
 
 
+def gaps_of(lines: list[bytes], name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = next(each for each in json.loads(payload_of(bundle_of(lines, KEY)))["sections"] if each["name"] == name)[
+        "gaps"
+    ]
+    return found
+
+
 def test_a_session_with_something_in_every_section() -> None:
     assert_as_expected(history(messages=3).lines())
 
@@ -59,6 +68,26 @@ def test_a_session_with_something_in_every_section() -> None:
 def test_a_fork_names_where_its_beginning_is() -> None:
     source = SessionAttributes(source_session_id=made_up_id("sess", "x"), through_sequence=7, source_hash="ab" * 32, depth=1)
     assert_as_expected(History().tell("session.created", source).tell(text='"on"').lines())
+
+
+def test_a_fork_of_a_position_that_not_every_reader_of_json_takes_for_the_same() -> None:
+    source = SessionAttributes(source_session_id=made_up_id("sess", "x"), through_sequence=2**53, source_hash="ab" * 32, depth=1)
+    lines = History().tell("session.created", source).lines()
+    assert_as_expected(lines)
+    found = {"reason": "in_source_session", "session_id": made_up_id("sess", "x"), "source_hash": "ab" * 32}
+    assert gaps_of(lines, "events") == [found]
+
+
+def test_nothing_was_recorded_only_where_everything_is_here() -> None:
+    source = SessionAttributes(source_session_id=made_up_id("sess", "x"), through_sequence=7, source_hash="ab" * 32, depth=1)
+    whole, fork = History().tell(text='"x"').tell().lines(), History().tell("session.created", source).lines()
+    lacking = [*whole[:2], missing_line(2, "record.malformed"), changed(whole[3], "last_hash", to=None)]
+    said = [[gap["reason"] for gap in gaps_of(lines, "work")] for lines in (whole, fork, lacking)]
+    assert said == [["none_recorded"], ["in_source_session", "none_found"], ["missing", "none_found"]]
+
+
+def test_a_capsules_private_bytes_are_in_the_events_and_sealed() -> None:
+    assert {"reason": "private_material_sealed", "count": 1} in gaps_of(history().lines(), "continuation-capsules")
 
 
 def test_a_position_that_cannot_be_read_is_missing_in_every_section() -> None:
@@ -105,9 +134,10 @@ def told(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @settings(max_examples=40)
-@given(st.lists(told(), min_size=1, max_size=12))
-def test_any_session(events: list[dict[str, Any]]) -> None:
+@given(st.lists(told(), min_size=1, max_size=12), st.sampled_from([1, 3000, 10**6]), st.sampled_from([1, 10**6]))
+def test_any_session(events: list[dict[str, Any]], held: int, piece: int) -> None:
     history = History()
     for each in events:
         history.tell(each.pop("event"), each.pop("attributes"), **each)
-    assert_as_expected(history.lines())
+    with mock.patch.object(scratch, "_HELD_BYTES", held), mock.patch.object(scratch, "_READ_BYTES", piece):
+        assert_as_expected(history.lines())

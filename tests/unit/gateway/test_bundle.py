@@ -2,25 +2,30 @@
 
 import asyncio
 import hashlib
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+import rfc8785
 from msgspec import structs
 
+from connectors.edge.compose import SessionFacts
 from connectors.gateway.bundle import MEDIA_TYPE
 from connectors.gateway.limits import GatewayLimits
 from session_streams import AsyncClient, Client, Retries, Unavailable
 from session_streams.bundle import items, verify
+from streams.custody.sealing import Opened
 from streams.custody.signers import Signers
-from streams.errors import KeyringUnavailable
+from streams.errors import ContentUnavailable, KeyringUnavailable
 from streams.exports.bundle import Bundle
 from streams.query.pages import EventsPage, Gap
-from tests.support.gateway import OTHER_WORKSPACE, World, message, ndjson, new_session, post, world
+from streams.session.events import Draft
+from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World, message, ndjson, new_session, post, world
 from tests.support.waiting import eventually
 
 
@@ -104,6 +109,44 @@ class TestABundle:
             missing = {"reason": "missing", "count": 2, "first_sequence": 2, "last_sequence": 3}
             assert all(missing in section.gaps for section in verdict.sections)
 
+    def test_names_content_that_was_omitted_that_is_erased_and_that_expired(
+        self, shared: World, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:  # fmt: skip
+        session = new_session(client)
+        path = f"/v1/sessions/{session}/events"
+        first = post(client, path, message("erased text"))["event_ids"][0]
+        post(client, path, message("kept text"))
+        facts = SessionFacts(
+            session_id=session, workspace_id=WORKSPACE, subject_id=None, policy_mode="standard", content_window_days=30
+        )  # fmt: skip
+        # No session mixes them on its own: its policy is pinned, and an erasure takes all of it.
+        shared.gateway.facts.put(structs.replace(facts, policy_mode="zdr"))
+        post(client, path, message("omitted text"))
+        shared.gateway.facts.put(facts)
+        last = [post(client, path, message("expired text"))["event_ids"][0] for _ in range(2)]
+        gone = {first: "content.erased", **dict.fromkeys(last, "content.expired")}
+        inner = shared.sealer.open_each
+
+        def opened(events: Sequence[Draft]) -> Iterator[Opened | ContentUnavailable | None]:
+            for event, found in zip(events, inner(events), strict=True):
+                yield ContentUnavailable("gone", code=gone[event.event_id]) if event.event_id in gone else found
+
+        before = bundled(client, session)
+        monkeypatch.setattr(shared.sealer, "open_each", opened)
+        file = bundled(client, session)
+        assert bundled(client, session) == file
+        verdict = verify(file, client.get("/v1/signing-keys").content)
+        assert verdict.ok, verdict
+        assert list(verdict.sections[0].gaps) == [
+            {"reason": "erased", "count": 1, "first_sequence": 2, "last_sequence": 2},
+            {"reason": "expired", "count": 2, "first_sequence": 5, "last_sequence": 6},
+            {"reason": "omitted", "count": 1, "first_sequence": 4, "last_sequence": 4},
+        ]
+        said = (b"erased text", b"kept text", b"omitted text", b"expired text")
+        assert [before.count(text) for text in said] == [1, 1, 0, 2]
+        assert [file.count(text) for text in said] == [0, 1, 0, 0]
+        assert [gap["reason"] for gap in verify(before, client.get("/v1/signing-keys").content).sections[0].gaps] == ["omitted"]
+
     def test_is_refused_beyond_the_end(self, client: httpx.Client, session_id: str) -> None:
         for query, status in (
             ("end_sequence=10", 422),
@@ -124,6 +167,24 @@ class TestWhoMayHaveIt:
 
     def test_keys_are_told_to_nobody_without_one(self, shared: World) -> None:
         assert httpx.get(f"{shared.url}/v1/signing-keys").status_code == 401
+
+
+def before(monkeypatch: pytest.MonkeyPatch, step: str, happens: Callable[[], object]) -> None:
+    """That happens before this step of whoever writes a bundle."""
+    inner = getattr(Bundle, step)
+
+    def done(*arguments: Any) -> Any:
+        happens()
+        return inner(*arguments)
+
+    monkeypatch.setattr(Bundle, step, done)
+
+
+def failing(failure: Exception) -> Callable[[], object]:
+    def fails() -> object:
+        raise failure
+
+    return fails
 
 
 class TestHowItEndsBadly:
@@ -149,15 +210,67 @@ class TestHowItEndsBadly:
                 assert raised.value.code == "service.keyring_unavailable"
             assert verify(bundled(client, session), client.get("/v1/signing-keys").content).ok
 
-    def test_nor_has_what_finds_no_room(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(*_: Any) -> Any:
-            raise sqlite3.OperationalError("database or disk is full")
+    @pytest.mark.parametrize(
+        ("failure", "status", "code"),
+        [
+            (sqlite3.OperationalError("database or disk is full"), 503, "service.unavailable"),
+            (OSError("no space left"), 503, "service.unavailable"),
+            (rfc8785.IntegerDomainError(2**53), 500, "service.internal"),
+        ],
+    )
+    def test_nor_has_what_finds_no_room_or_fails(
+        self, shared: World, client: httpx.Client, monkeypatch: pytest.MonkeyPatch, failure: Exception, status: int, code: str
+    ) -> None:  # fmt: skip
+        session = new_session(client)
+        with monkeypatch.context() as patched:
+            before(patched, "behind", failing(failure))
+            file = bundled(client, session)
+        assert json.loads(file.splitlines()[-1]) == {"kind": "error", "status": status, "code": code, "next_sequence": 2}
+        assert shared.gateway.exports.taken == 0
+        assert list((shared.settings.data_dir / "spool").iterdir()) == []
 
+    def test_nor_has_what_the_gateway_stops_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with world(tmp_path) as made:
+            client = made.client()
+            session = new_session(client, subject="mia_li_3668")
+
+            async def stops() -> None:
+                made.gateway.stopping.set()
+
+            # The section is told, and what is behind it is not.
+            before(monkeypatch, "_piece", lambda: made.run(stops()))
+            lines = bundled(client, session).splitlines()
+            assert [json.loads(line).get("kind") for line in lines] == ["header", "event", "trailer", "subject", "error"]
+            assert json.loads(lines[-1])["code"] == "service.unavailable"
+
+    @pytest.mark.parametrize("step", ["behind", "_piece"])
+    def test_nor_has_what_its_caller_may_not_have_any_more(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+        """Before the sections, and before the envelope."""
+        with world(tmp_path) as made:
+            client = made.client()
+            session = new_session(client, subject="mia_li_3668")
+
+            def revoked() -> None:
+                made.rows = {}
+
+            before(monkeypatch, step, revoked)
+            last = json.loads(bundled(client, session).splitlines()[-1])
+            assert (last["kind"], last["status"]) == ("error", 401)
+
+    def test_nor_has_what_cannot_be_signed_in_the_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with world(tmp_path) as made:
             client = made.client()
             session = new_session(client)
-            monkeypatch.setattr(Bundle, "behind", full)
-            assert b'"code":"service.unavailable","next_sequence":2}' in bundled(client, session).splitlines()[-1]
+            before(monkeypatch, "behind", lambda: (made.settings.signers_path / "trust.json").write_text("{"))
+            last = json.loads(bundled(client, session).splitlines()[-1])
+            assert (last["kind"], last["code"]) == ("error", "service.internal")
+
+    def test_the_key_of_the_end_signs_and_not_that_of_the_beginning(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with world(tmp_path) as made:
+            client, signers = made.client(), Signers(made.settings.signers_path)
+            session = new_session(client)
+            before(monkeypatch, "behind", lambda: signers.revoke(signers.current("bundles").public.key_id))
+            assert verify(bundled(client, session), client.get("/v1/signing-keys").content).ok
 
     def test_without_its_keys_it_is_refused(self, tmp_path: Path) -> None:
         with world(tmp_path) as made:
@@ -209,12 +322,12 @@ class TestTheClients:
             asked.append(1)
             if len(asked) == 1:
                 return httpx.Response(200, stream=_Broken())
-            return httpx.Response(200, content=b'{"payload":"whole"}\n')
+            return httpx.Response(200, content=b'{"payload":"whole","signatures":[]}\n')
 
         again = Client("http://x", "k", transport=httpx.MockTransport(answered), sleep=lambda _: None)
         with again as client, (tmp_path / "c").open("w+b") as file:
             client.bundle("sess_x", file)
-        assert (tmp_path / "c").read_bytes() == b'{"payload":"whole"}\n'
+        assert (tmp_path / "c").read_bytes() == b'{"payload":"whole","signatures":[]}\n'
 
     def test_raise_what_the_service_refuses(self, tmp_path: Path, few: Retries) -> None:
         refusal = httpx.Response(503, json={"code": "service.unavailable", "detail": "no"})

@@ -14,8 +14,10 @@ from session_streams.requests import Request, session_path
 from session_streams.retries import Attempts, Retries
 
 _ENVELOPE: Final = b'{"payload":'
+_ENVELOPE_END: Final = b"]}\n"
 _ERROR: Final = b'{"kind":"error",'
-_LAST_LINE_BYTES_MAX: Final = 1024 * 1024
+_LAST_LINE_BYTES_MAX: Final = 1024 * 1024 + 1
+_REFUSED: Final = 400
 
 
 def bundle(session_id: str, end_sequence: int | None) -> Request:
@@ -50,7 +52,7 @@ class Bundles(ABC):
             _empty(file)
             try:
                 with self._http.stream(request.method, request.path, params=request.params, headers=self._headers(request)) as response:
-                    if response.status_code < 400:
+                    if response.status_code < _REFUSED:
                         for piece in response.iter_bytes():
                             file.write(piece)
                         failure = _broken_off(file)
@@ -92,7 +94,7 @@ class AsyncBundles(ABC):
                 async with self._http.stream(
                     request.method, request.path, params=request.params, headers=self._headers(request)
                 ) as response:
-                    if response.status_code < 400:
+                    if response.status_code < _REFUSED:
                         async for piece in response.aiter_bytes():
                             file.write(piece)
                         failure = _broken_off(file)
@@ -115,12 +117,20 @@ def _empty(file: BinaryIO) -> None:
 
 
 def _broken_off(file: BinaryIO) -> ApiError | ConnectionFailed | None:
-    """Why a bundle has no manifest at its end: as the service says, if it does."""
+    """Why a bundle has no envelope at its end: as the service says, if it does. Whether it is one that verifies is not asked here."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _LAST_LINE_BYTES_MAX))
-    last = file.read().removesuffix(b"\n").rpartition(b"\n")[2]
-    if last.startswith(_ENVELOPE):
+    tail = file.read()
+    last = tail.removesuffix(b"\n").rpartition(b"\n")[2]
+    if last.startswith(_ENVELOPE) and tail.endswith(_ENVELOPE_END):
         return None
-    if last.startswith(_ERROR) and last.endswith(b"}"):
-        return error_of(int(json.loads(last)["status"]), last)
-    return ConnectionFailed("the bundle broke off")
+    return (_told(last) if last.startswith(_ERROR) else None) or ConnectionFailed("the bundle broke off")
+
+
+def _told(line: bytes) -> ApiError | None:
+    """What an error's line stands for, if it is one."""
+    try:
+        status = json.loads(line)["status"]
+    except (ValueError, KeyError, RecursionError):
+        return None
+    return error_of(status, line) if type(status) is int and status >= _REFUSED else None

@@ -19,6 +19,7 @@ from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import Key, SSlibKey
 
 TRUST_FORMAT: Final = "session-streams.trust"
+TRUST_BYTES_MAX: Final = 1024 * 1024
 _KEY_BYTES: Final = 32
 _ALGORITHM: Final = ("ed25519", "ed25519")
 _MEMBERS: Final = ("payload", "payloadType", "signatures")
@@ -50,14 +51,12 @@ class Opened:
 
 
 def trusted(document: bytes, purpose: str) -> Keys:
-    """Those of a trust document that sign for a purpose; one that is listed twice and revoked once is revoked. Raises `NotVerified`
+    """Those of a trust document that sign for a purpose. One that is revoked anywhere in it is, whatever it was for. Raises `NotVerified`
     (trust.malformed)."""
-    counting: dict[str, bytes] = {}
+    found: dict[str, bytes] = {}
     revoked: set[str] = set()
     try:
-        told = json.loads(document.decode(), object_pairs_hook=once)
-        if (told["format"], told["schema_version"]) != (TRUST_FORMAT, 1) or type(told["schema_version"]) is not int:
-            raise NotVerified("trust.malformed")
+        told = _trust(document)
         for key in told["keys"]:
             public = bytes.fromhex(key["keyval"]["public"])
             # An id only says which key to try; it has to be that of the key, so that none is taken for another.
@@ -66,17 +65,27 @@ def trusted(document: bytes, purpose: str) -> Keys:
                 or key["keyval"]["public"] != public.hex()
                 or (key["keytype"], key["scheme"]) != _ALGORITHM
                 or key["key_id"] != hashlib.sha256(public).hexdigest()
+                or not isinstance(key["purpose"], str)
             ):
                 raise NotVerified("trust.malformed")
-            if key["purpose"] != purpose:
-                continue
-            if key.get("revoked_at") is None:
-                counting[key["key_id"]] = public
-            else:
+            if key["purpose"] == purpose:
+                found[key["key_id"]] = public
+            if key.get("revoked_at") is not None:
                 revoked.add(key["key_id"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotVerified("trust.malformed") from error
-    return Keys({key_id: public for key_id, public in counting.items() if key_id not in revoked}, frozenset(revoked))
+    return Keys({key_id: public for key_id, public in found.items() if key_id not in revoked}, frozenset(revoked & found.keys()))
+
+
+def _trust(document: bytes) -> dict[str, Any]:
+    """Raises `NotVerified`, ValueError, KeyError, TypeError, RecursionError."""
+    if len(document) > TRUST_BYTES_MAX:
+        raise NotVerified("trust.malformed")
+    told: dict[str, Any] = json.loads(document.decode(), object_pairs_hook=once, parse_constant=_refuse)
+    known = (told["format"], told["schema_version"]) == (TRUST_FORMAT, 1) and type(told["schema_version"]) is int
+    if not known or not isinstance(told["keys"], list):
+        raise NotVerified("trust.malformed")
+    return told
 
 
 def opened(envelope: bytes, payload_type: str, keys: Keys) -> Opened:
@@ -117,6 +126,10 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         raise ValueError("a member is given twice")
     return made
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(name)
 
 
 def _read(envelope: bytes) -> Envelope:

@@ -11,7 +11,7 @@ A bundle shows who says what the session was, and that nobody changed it since. 
 comparison of `end_sequence` and `last_hash` with those known from elsewhere.
 """
 
-from .manifest import SECTIONS
+from .form import SECTIONS
 from .verdict import VERIFIED, Refuted, Section, Verdict
 from .verifying import items, verify
 

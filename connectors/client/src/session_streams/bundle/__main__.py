@@ -9,7 +9,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from .manifest import SECTIONS
+from .form import SECTIONS
 from .verdict import Refuted, Verdict
 from .verifying import items, verify
 
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def tell(verdict: Verdict, *, as_json: bool) -> int:
     """Prints it; gives the exit status."""
-    print(json.dumps({"ok": verdict.ok, **asdict(verdict)}, ensure_ascii=False) if as_json else verdict, flush=True)
+    print(json.dumps({"ok": verdict.ok, **asdict(verdict)}) if as_json else verdict, flush=True)
     return 0 if verdict.ok else 1
 
 
@@ -55,7 +55,8 @@ def show(file: str, trust: str, section: str | None, *, as_json: bool) -> int:
         verdict = verify(file, trust)
         if as_json or not verdict.ok:
             return tell(verdict, as_json=as_json)
-        print(f"{verdict.session_id} of {verdict.workspace_id}, positions 1 to {verdict.end_sequence}, last hash {verdict.last_hash}")
+        workspace_id = ascii(str(verdict.workspace_id))[1:-1]
+        print(f"{verdict.session_id} of {workspace_id}, positions 1 to {verdict.end_sequence}, last hash {verdict.last_hash}")
         print(f"signed by {verdict.key_id}")
         for each in verdict.sections:
             print(f"  {each}")
@@ -63,7 +64,8 @@ def show(file: str, trust: str, section: str | None, *, as_json: bool) -> int:
         return 0
     try:
         for item in items(file, trust, section):
-            print(json.dumps(item, ensure_ascii=False))
+            # Escaped: a terminal obeys some characters, and takes others in its own encoding only.
+            print(json.dumps(item))
         sys.stdout.flush()
     except Refuted as refuted:
         print(f"NOT VERIFIED {refuted}", file=sys.stderr)

@@ -14,7 +14,7 @@ unknown_format            a manifest of another format or version
 not_canonical             the manifest in another form than RFC 8785 gives it
 wrong_lengths             the sections are longer or shorter than what stands in front of the manifest
 section_mismatch          a section is not the one that was signed
-manifest_untrue           signed, and yet it tells of other items, another end or other gaps than there are
+manifest_untrue           signed, and yet it tells of other items, another end or other gaps than there are, or a line is no item
 events_untrue             signed, and yet no export that verifies; `cause` is the code of `session_streams.export`
 other_session             a bundle of another session than the one that was expected
 other_history             it ends with another hash than the one that was expected
@@ -93,10 +93,12 @@ class Verdict:
 
 
 def gap_in_words(gap: Mapping[str, Any]) -> str:
-    reason = str(gap["reason"]).replace("_", " ")
-    if "first_sequence" in gap:
-        first, last = gap["first_sequence"], gap["last_sequence"]
-        return f"{gap['count']} {reason}, {f'position {first}' if first == last else f'positions {first} to {last}'}"
+    """Of a gap in the form that a manifest has it in: which members it has is not the same for each."""
+    counted = f"{gap['count']} " if "count" in gap else ""
+    words = f"{counted}{str(gap['reason']).replace('_', ' ')}"
     if "session_id" in gap:
-        return f"{reason} {gap['session_id']}, positions 1 to {gap['through_sequence']}"
-    return f"{gap['count']} {reason}" if "count" in gap else reason
+        words += f" {gap['session_id']}"
+    first, last = (1 if "through_sequence" in gap else gap.get("first_sequence")), gap.get("through_sequence", gap.get("last_sequence"))
+    if first is None or last is None:
+        return words
+    return f"{words}, {f'position {first}' if first == last else f'positions {first} to {last}'}"

@@ -1,22 +1,27 @@
 """The steps of a check, in the order in which docs/bundle.md has them: whoever is not known is not listened to any further."""
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from session_streams import export
+from session_streams import export, signed
 from session_streams.export.form import LINE_BYTES_MAX
 
-from .manifest import SECTIONS, Manifest, keys_of, manifest_of
+from . import canonical
+from .form import SECTIONS
+from .manifest import Manifest, keys_of, manifest_of
 from .verdict import Refuted, Section, Verdict
 
 ENVELOPE_BYTES_MAX: Final = 1024 * 1024
-_TRUST_BYTES_MAX: Final = 1024 * 1024
+ITEM_BYTES_MAX: Final = 4 * 1024 * 1024
+"""With its line end. What an event has beside its content is far less, and an item tells that of two."""
+_EXACT_MAX: Final = 2**53 - 1
 _PIECE_BYTES: Final = 1024 * 1024
 
 Source = str | Path | bytes
@@ -52,7 +57,7 @@ def items(file: Source, trust: Source, section: str) -> Iterator[dict[str, Any]]
     with _opened(file) as opened:
         *_, manifest = _checked(opened, _read(trust))
         opened.seek(sum(each.bytes for each in manifest.sections[:number]))
-        for line in _lines(opened, manifest.sections[number].bytes):
+        for line in _lines(opened, manifest.sections[number].bytes, LINE_BYTES_MAX):
             yield json.loads(line)
 
 
@@ -67,6 +72,8 @@ def _checked(file: BinaryIO, trust: bytes) -> Iterator[Manifest]:
     file.seek(0)
     for section in manifest.sections:
         _require_digest(file, section)
+        if section.name != SECTIONS[0]:
+            _require_items(file, section)
     _require_events(file, manifest)
     yield manifest
 
@@ -101,17 +108,31 @@ def _require_digest(file: BinaryIO, section: Section) -> None:
         raise Refuted("manifest_untrue", f"it has not {section.items} items", section=section.name)
 
 
+def _require_items(file: BinaryIO, section: Section) -> None:
+    """That each line of what was just read is one."""
+    file.seek(-section.bytes, os.SEEK_CUR)
+    for line in _lines(file, section.bytes, ITEM_BYTES_MAX):
+        try:
+            told, spelled = canonical.parsed(line[:-1]) if len(line) <= ITEM_BYTES_MAX else (None, b"")
+        except canonical.Unreadable:
+            told, spelled = None, b""
+        if not isinstance(told, dict) or spelled + b"\n" != line:
+            raise Refuted("manifest_untrue", "a line that is no item: no object, or not in the one spelling", section=section.name)
+
+
 def _require_events(file: BinaryIO, manifest: Manifest) -> None:
     """The export of the session, which ends as the manifest says and lacks what it says."""
     events, at, workspace_id, last_hash = manifest.sections[0], 0, None, None
     gaps: dict[str, dict[str, Any]] = {}
     file.seek(0)
     try:
-        for entry in export.read(_lines(file, events.bytes)):
+        for entry in export.read(_lines(file, events.bytes, LINE_BYTES_MAX)):
             if entry.session_id != manifest.session_id:
                 raise Refuted("events_untrue", "of another session", section=events.name, cause="wrong_session")
             at, last_hash = entry.sequence, entry.fields.get("hash")
             workspace_id = workspace_id or entry.fields.get("workspace_id")
+            if at == 1 and entry.attributes.get("source_session_id") is not None:
+                gaps["in_source_session"] = _source_gap(entry.attributes)
             reason = "missing" if entry.type is None else entry.unavailable
             if reason is not None:
                 gap = gaps.setdefault(reason, {"reason": reason, "count": 0, "first_sequence": at})
@@ -122,9 +143,16 @@ def _require_events(file: BinaryIO, manifest: Manifest) -> None:
             raise Refuted("events_untrue", str(refuted), section=events.name, cause=refuted.code) from None
     if (at, last_hash, workspace_id) != (manifest.end_sequence, manifest.last_hash, manifest.workspace_id):
         raise Refuted("manifest_untrue", "its end, last hash or workspace is not that of the events")
-    # That of a fork names the session where its beginning is.
-    if [gap for gap in events.gaps if "session_id" not in gap] != [gaps[reason] for reason in sorted(gaps)]:
+    if list(events.gaps) != [gaps[reason] for reason in sorted(gaps)]:
         raise Refuted("manifest_untrue", "its gaps are not those of the events", section=events.name)
+
+
+def _source_gap(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a fork, by its first event: the session where its beginning is. A position that no manifest can hold is left out."""
+    source = {name: told[name] for name in ("through_sequence", "source_hash") if name in told}
+    if source.get("through_sequence", 0) > _EXACT_MAX:
+        del source["through_sequence"]
+    return {"reason": "in_source_session", "session_id": told["source_session_id"], **source}
 
 
 def _require_expected(verdict: Verdict, session_id: str | None, last_hash: str | None, end_sequence: int | None) -> None:
@@ -136,9 +164,9 @@ def _require_expected(verdict: Verdict, session_id: str | None, last_hash: str |
         raise Refuted("other_history", f"it ends with the hash {verdict.last_hash}, not with the expected one")
 
 
-def _lines(file: BinaryIO, size: int) -> Iterator[bytes]:
+def _lines(file: BinaryIO, size: int, longest: int) -> Iterator[bytes]:
     """The lines of the next `size` bytes, each with its line end; of a longer one no more than shows that it is longer."""
-    while size and (line := file.readline(min(size, LINE_BYTES_MAX + 1))):
+    while size and (line := file.readline(min(size, longest + 1))):
         size -= len(line)
         yield line
 
@@ -147,11 +175,17 @@ def _lines(file: BinaryIO, size: int) -> Iterator[bytes]:
 def _opened(file: Source) -> Iterator[BinaryIO]:
     if isinstance(file, bytes):
         yield BytesIO(file)
-    else:
-        with open(file, "rb") as opened:
-            yield opened
+        return
+    try:
+        opened = open(file, "rb")  # noqa: SIM115
+    except ValueError as error:
+        # A zero byte in it, or half of a character: no file has such a name.
+        raise OSError(errno.EINVAL, "no name of a file", repr(str(file))) from error
+    with opened:
+        yield opened
 
 
 def _read(source: Source) -> bytes:
+    """A trust document, or as much of it as shows that it is longer than any."""
     with _opened(source) as file:
-        return file.read(_TRUST_BYTES_MAX)
+        return file.read(signed.TRUST_BYTES_MAX + 1)

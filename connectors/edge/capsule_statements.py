@@ -29,6 +29,7 @@ from streams.capsules.model import (
     Transfer,
     moment_of,
 )
+from streams.session.words import ZDR
 
 _UNSIGNED = Signature(algorithm=ALGORITHM, key_id="-", statement_digest="sha256:" + "0" * 64, signature="")
 
@@ -50,7 +51,8 @@ class SigningUnavailable(Exception):
 
 
 class Held(Struct, frozen=True, kw_only=True):
-    """Bytes under retention, and whose they are. Times in microseconds since the epoch."""
+    """Bytes under retention, and whose they are. Times in microseconds since the epoch; `policy_mode` is the one that the session is
+    pinned to."""
 
     workspace_id: str
     session_id: str
@@ -61,6 +63,7 @@ class Held(Struct, frozen=True, kw_only=True):
     envelope_id: str
     created_at: int
     expires_at: int
+    policy_mode: str
 
 
 def signed(keys: CapsuleKeys, purpose: Purpose, digest: str) -> Signature:
@@ -79,7 +82,7 @@ def availability_of(held: Held) -> Availability:
 
 def retention_of(keys: CapsuleKeys, held: Held, now: int) -> Retention:
     """What the projector says at `now` of bytes that are retained. Raises `SigningUnavailable`."""
-    policy = Policy(mode="standard")
+    policy = Policy(mode="zdr" if held.policy_mode == ZDR else "standard")
     owner = (
         OwnerWorkspace(workspace_id=held.workspace_id)
         if held.subject_id is None

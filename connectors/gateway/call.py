@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 _REPORT: Final = re.compile(r"(run_[0-9a-f]{32});([1-9][0-9]{0,17});(task_[0-9a-f]{32})(?:;(0|[1-9][0-9]{0,17}))?")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+_LISTS: Final = frozenset({"accept", "transfer-encoding"})
+"""Headers that may stand several times, since nothing is decided by them but a form. The last one counts here."""
 _KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
 
 
@@ -41,6 +43,8 @@ class Call:
         self.principal: Principal
         self._limits = limits
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        # Few requests have a header twice, and only who reads it looks further.
+        self._some_twice = len(self._headers) < len(scope["headers"])
         self.body = b""
         self._bodies, self._held = bodies, 0
         self._holds: list[tuple[Budget, int]] = []
@@ -58,7 +62,10 @@ class Call:
             budget.give_back(amount)
 
     def header(self, name: str) -> str | None:
+        """Raises `Invalid` (request.malformed) where it was sent twice: who knows which of them a proxy has looked at."""
         value = self._headers.get(name.encode())
+        if self._some_twice and name not in _LISTS and [each for each, _ in self.scope["headers"]].count(name.encode()) > 1:
+            raise Invalid(f"{name}: sent more than once", code="request.malformed")
         return None if value is None else value.decode("latin-1").strip()
 
     # -- headers ------------------------------------------------------------------------------------------------------

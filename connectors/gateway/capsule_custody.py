@@ -109,6 +109,7 @@ def _made(asking: Asking, came: Came, import_id: str, digest: str, checkpoint_en
         envelope_id=capsule.artifact.retention.erasure_envelope_id,
         created_at=now,
         expires_at=min(ends),
+        policy_mode=facts.policy_mode,
     )
     return b.ImportedCapsule(
         import_id=import_id,

@@ -54,8 +54,7 @@ _SEQUENCE: Final = {
 
 
 async def import_capsule(gateway: Gateway, call: Call, _: bodies.NoQuery) -> Answer:
-    # Of two that are sent, who knows which one a proxy has looked at.
-    if call.header("checkfu-version") != b.VERSION or [name for name, _ in call.scope["headers"]].count(b"checkfu-version") > 1:
+    if call.header("checkfu-version") != b.VERSION:
         raise Invalid(f"checkfu-version: required once, {b.VERSION}", code="request.malformed")
     if call.header("content-type") is None:
         raise Invalid(f"Content-Type: expected {JSON}", code="request.unsupported_media_type")
@@ -110,17 +109,19 @@ async def _decided(gateway: Gateway, call: Call, facts: SessionFacts, came: Came
         session_id=facts.session_id,
         custody=consulted.custody,
         arrived=came.arrived,
-        current=consulted.current,
+        current=consulted.now.current,
         source_readable=consulted.source_readable,
         keys=gateway.capsules.keys,
         receipt_revoked=consulted.receipt_revoked,
         scanned_clean=None,
     )
     asking = Asking(gateway, call, facts, incoming, fingerprint)
-    reason = await _reason(gateway, came, known, consulted.place)
+    reason = await _reason(gateway, came, known, consulted.now.place)
+    if reason == "projector_unavailable" and consulted.now.unread is not None:
+        raise consulted.now.unread
     if reason is None:
         try:
-            return await imported(asking, came, consulted.checkpoint_ends, known.now)
+            return await imported(asking, came, consulted.now.checkpoint_ends, known.now)
         except SigningUnavailable:
             reason = "projector_unavailable"
     return await refused(asking, came.request, reason)

@@ -1,12 +1,11 @@
 """Makes continuation capsules of idle sessions, and takes them back.
 
-A session is idle where each of its Runs is settled and nobody is waited for: no live authority goes into a capsule, and no input of a
-tool. It is looked at where its log ends, and the command expects that very position: what moves in between refuses it. What is sealed is
-scanned for credentials first. The capsule is an event of its session, its content the transfer as it was answered.
+A session is idle where nothing of it is open (`capsule_idle.py`): no live authority goes into a capsule, and no input of a tool. It is
+looked at where its log ends, and the command expects that very position: what moves in between refuses it. What is sealed is scanned
+for credentials first. The capsule is an event of its session, its content the transfer as it was answered.
 """
 
 import hashlib
-from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
@@ -34,6 +33,7 @@ from connectors.gateway.capsule_facts import (
     unreadable,
     with_prefix,
 )
+from connectors.gateway.capsule_idle import INELIGIBLE, NOT_IDLE, WAIT_OPEN, require_idle, require_kept, unsettled
 from connectors.gateway.problems import Lacking
 from connectors.gateway.route import Route
 from connectors.gateway.service import Gateway
@@ -52,8 +52,6 @@ from streams.session.words import NATIVE
 _PATH: Final = "/v1/sessions/{session_id}/continuation-capsules"
 _MEDIA_TYPE: Final = "application/octet-stream"
 
-NOT_IDLE: Final = "runtime.session_not_idle"
-WAIT_OPEN: Final = "runtime.wait_open"
 SECRET_FOUND: Final = "runtime.secret_found"
 NO_NATIVE_MATERIAL: Final = "runtime.checkpoint_not_native"
 
@@ -63,13 +61,15 @@ async def create(gateway: Gateway, call: Call, body: b.CreateCapsule) -> Answer:
     facts, incoming = await gateway.facts_of(call, session_id), call.incoming()
     fingerprint = await fingerprint_of(gateway, facts, incoming, hashlib.sha256(call.body).hexdigest())
     event_id = await event_id_of(gateway, facts, incoming)
-    row = await row_at_end(gateway, call, session_id)
+    page = await unsettled(gateway, call, session_id)
+    row = page.session
     known = await event_named(gateway, call, session_id, event_id, "capsule.created")
     if known is not None:
         return await _again(gateway, facts, known, fingerprint)
     if row.status == CLOSED:
         raise StreamsError(f"{session_id} is closed", code=refusals.SESSION_CLOSED)
-    _require_idle(session_id, row.counts)
+    require_kept(facts, page)
+    require_idle(page, gateway.clock())
     checkpoint = await _checkpoint(gateway, call, session_id, body.checkpoint_id)
     reason = await unreadable(gateway, call, row, checkpoint.through_sequence)
     if reason is not None:
@@ -86,7 +86,7 @@ async def create(gateway: Gateway, call: Call, body: b.CreateCapsule) -> Answer:
     held = Held(
         workspace_id=facts.workspace_id, session_id=session_id, subject_id=facts.subject_id,
         artifact_id=with_prefix(event_id, "art"), byte_count=len(sealed), content_digest=digest_of_bytes(sealed),
-        envelope_id=capsule_id, created_at=now, expires_at=day_end_us(day),
+        envelope_id=capsule_id, created_at=now, expires_at=day_end_us(day), policy_mode=facts.policy_mode,
     )  # fmt: skip
     transfer = await gateway.in_thread(partial(_transfer, gateway, call, body, checkpoint, held, sealed, now))
     expires_at = min(held.expires_at, checkpoint.expires_at, f.microseconds_of(body.compatibility_expires_at))
@@ -105,18 +105,6 @@ async def create(gateway: Gateway, call: Call, body: b.CreateCapsule) -> Answer:
         if known is not None:
             return await _again(gateway, facts, known, fingerprint)
     return _created(gateway, facts, outcome, capsule_id, expires_at, transfer)
-
-
-def _require_idle(session_id: str, counts: Mapping[str, int]) -> None:
-    """Raises `StreamsError`."""
-
-    def open_of(family: str, begin: str, *ends: str) -> int:
-        return counts.get(f"{family}.{begin}", 0) - sum(counts.get(f"{family}.{end}", 0) for end in ends)
-
-    if open_of("wait", "opened", "answered", "expired"):
-        raise StreamsError(f"{session_id} waits for an answer: its input would go along", code=WAIT_OPEN)
-    if open_of("run", "accepted", "completed", "failed", "cancelled"):
-        raise StreamsError(f"{session_id} has a Run that is not settled", code=NOT_IDLE)
 
 
 async def _checkpoint(gateway: Gateway, call: Call, session_id: str, checkpoint_id: str) -> CheckpointRow:
@@ -260,7 +248,7 @@ ROUTES = (
         summary="Make a continuation capsule of an idle session (docs/capsules.md)", handler=create, scope="capsules:write",
         body=b.CreateCapsule, answer=b.CapsuleCreated, status=201, change=True,
         refusals=(
-            NOT_IDLE, WAIT_OPEN, SECRET_FOUND, NO_NATIVE_MATERIAL, refusals.CHECKPOINT_EXPIRED, refusals.HISTORY_UNAVAILABLE,
+            NOT_IDLE, WAIT_OPEN, INELIGIBLE, SECRET_FOUND, NO_NATIVE_MATERIAL, refusals.CHECKPOINT_EXPIRED, refusals.HISTORY_UNAVAILABLE,
         ),
     ),
     Route(

@@ -9,7 +9,7 @@ from streams.projections.checkpoints import CheckpointRow
 from streams.projections.runs import LanePlace, RunRow
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
-from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage, UnsettledPage
 
 
 class Owners(Protocol):
@@ -50,6 +50,11 @@ class Owners(Protocol):
         self, workspace_id: str, session_id: str, run_id: str, *, subject_id: str | None = None,
         position: Position | None = None, wait_s: float = 5.0,
     ) -> RunRow: ...  # fmt: skip
+
+    async def unsettled(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, limit: int = 100,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> UnsettledPage: ...  # fmt: skip
 
     async def claimable(
         self, workspace_id: str, lanes: Sequence[str], *, subject_id: str | None = None, limit: int = 10,

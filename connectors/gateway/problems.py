@@ -53,6 +53,7 @@ STATUS: Final[dict[str, int]] = {
     "runtime.session_history_unavailable": 409,
     "runtime.session_not_idle": 409,
     "runtime.wait_open": 409,
+    "runtime.capsule_ineligible": 409,
     "runtime.secret_found": 409,
     "runtime.checkpoint_not_native": 409,
     # The session or its subject is erased: nothing may be sealed for it any more.
@@ -97,7 +98,7 @@ TITLES: Final = {
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Why a request was refused. `code` is stable; `detail` is for people and holds ids, names and limits only. `missing` names
-    everything that is lacking, where that may be several things: evidence of a replacement, or ranges of a history."""
+    everything that is lacking, where that may be several things: evidence of a replacement, ranges of a history, what is yet to settle."""
 
     type: str
     title: str

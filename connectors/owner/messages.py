@@ -7,6 +7,7 @@
     checkpoints  CheckpointsQuestion -> CheckpointsPage
     checkpoint   ItemQuestion        -> CheckpointRow
     run          ItemQuestion        -> RunRow
+    unsettled    UnsettledQuestion   -> UnsettledPage
     claimable    ClaimableQuestion   -> RunRow, any number of them
     claimed      ClaimedQuestion     -> RunRow, any number of them
     applied      AppliedQuestion     -> nil
@@ -107,6 +108,17 @@ class ItemQuestion(Struct, frozen=True):
     workspace_id: str
     session_id: str
     item_id: str
+    position: str | None
+    wait_s: float
+    subject_id: str | None = None
+
+
+class UnsettledQuestion(Struct, frozen=True):
+    """Answered from a table that holds all that the log held when it was asked. Else as `SessionQuestion`."""
+
+    workspace_id: str
+    session_id: str
+    limit: int
     position: str | None
     wait_s: float
     subject_id: str | None = None

@@ -20,6 +20,7 @@ from connectors.owner.messages import (
     ItemQuestion,
     SessionQuestion,
     SessionsQuestion,
+    UnsettledQuestion,
 )
 from streams.errors import Invalid, StreamsError
 from streams.log.owners import GroupOwners
@@ -29,7 +30,7 @@ from streams.projections.checkpoints import CheckpointRow
 from streams.projections.projector import GROUP
 from streams.projections.runs import LanePlace, RunRow, lane_place
 from streams.projections.sessions import SessionRow
-from streams.query.pages import CheckpointsPage, EventsPage, ListingCursor, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, ListingCursor, SessionsPage, UnsettledPage
 from streams.settings import Settings
 
 _row = msgspec.msgpack.Decoder(SessionRow).decode
@@ -39,6 +40,7 @@ _sequence = msgspec.msgpack.Decoder(int).decode
 _checkpoints_page = msgspec.msgpack.Decoder(CheckpointsPage).decode
 _checkpoint = msgspec.msgpack.Decoder(CheckpointRow).decode
 _run = msgspec.msgpack.Decoder(RunRow).decode
+_unsettled_page = msgspec.msgpack.Decoder(UnsettledPage).decode
 _runs = msgspec.msgpack.Decoder(tuple[RunRow, ...]).decode
 
 _OTHERS_S: Final = 0.1
@@ -162,6 +164,17 @@ class ProjectorOwners(Asker):
             return ItemQuestion(workspace_id, session_id, run_id, here, left_s, subject_id)
 
         return await self._ask_of(session_id, "run", question, _run, position, wait_s)
+
+    async def unsettled(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, limit: int = 100,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> UnsettledPage:  # fmt: skip
+        """What nothing has ended yet, as of what the log holds now. Else as `session`."""
+
+        def question(here: str | None, left_s: float) -> UnsettledQuestion:
+            return UnsettledQuestion(workspace_id, session_id, limit, here, left_s, subject_id)
+
+        return await self._ask_of(session_id, "unsettled", question, _unsettled_page, position, wait_s)
 
     async def claimable(
         self, workspace_id: str, lanes: Sequence[str], *,

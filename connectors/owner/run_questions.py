@@ -1,4 +1,4 @@
-"""Questions about Runs, checkpoints and single events, of a projector's application (`connectors.owner.app`)."""
+"""Questions about Runs, checkpoints, single events and what is not settled, of a projector's application (`connectors.owner.app`)."""
 
 from collections.abc import Awaitable, Callable
 
@@ -11,6 +11,7 @@ from connectors.owner.messages import (
     ClaimedQuestion,
     EventNamedQuestion,
     ItemQuestion,
+    UnsettledQuestion,
 )
 from streams.query.queries import LANES_MAX
 from streams.query.reads import Reads
@@ -18,6 +19,7 @@ from streams.query.reads import Reads
 _event_named = msgspec.msgpack.Decoder(EventNamedQuestion)
 _checkpoints = msgspec.msgpack.Decoder(CheckpointsQuestion)
 _item = msgspec.msgpack.Decoder(ItemQuestion)
+_unsettled = msgspec.msgpack.Decoder(UnsettledQuestion)
 _claimable = msgspec.msgpack.Decoder(ClaimableQuestion)
 _claimed = msgspec.msgpack.Decoder(ClaimedQuestion)
 
@@ -32,6 +34,7 @@ class RunQuestions:
             "checkpoints": self._checkpoints,
             "checkpoint": _item_by(reads.checkpoint),
             "run": _item_by(reads.run),
+            "unsettled": self._unsettled,
             "claimable": self._claimable,
             "claimed": self._claimed,
         }
@@ -55,6 +58,17 @@ class RunQuestions:
             question.session_id,
             subject_id=question.subject_id,
             cursor=question.cursor,
+            limit=bounded("limit", question.limit, 1, LIMIT_MAX),
+            position=position(question.position),
+            wait_s=waited(question.wait_s),
+        )
+
+    async def _unsettled(self, body: bytes, receive: Receive) -> object:
+        question = decoded(body, _unsettled)
+        return await self._reads.unsettled(
+            question.workspace_id,
+            question.session_id,
+            subject_id=question.subject_id,
             limit=bounded("limit", question.limit, 1, LIMIT_MAX),
             position=position(question.position),
             wait_s=waited(question.wait_s),

@@ -22,6 +22,7 @@ from streams.projections.runs import RunsView
 from streams.projections.sessions import SessionsView
 from streams.projections.tables import OwnedTable, Tables
 from streams.projections.transcript import TranscriptView, any_set_aside
+from streams.projections.unsettled import UnsettledView
 from streams.store.table import Put, Table
 
 _log = structlog.get_logger(__name__)
@@ -49,7 +50,7 @@ def take(tables: Tables, partition: int, store: Table) -> OwnedTable:
     return tables.add(partition, store, position=offsets.get(EVENTS, 0), commands=offsets.get(COMMANDS, 0), gaps=any_set_aside(store))
 
 
-ALL: Final[Sequence[Projection]] = (SessionsView(), TranscriptView(), CheckpointsView(), RunsView())
+ALL: Final[Sequence[Projection]] = (SessionsView(), TranscriptView(), CheckpointsView(), RunsView(), UnsettledView())
 
 
 class Fold:

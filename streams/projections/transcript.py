@@ -65,8 +65,10 @@ def markers(rows: Reads, session_id: str, after: int, through: int) -> tuple[Mar
     return tuple(found)
 
 
-def any_set_aside(rows: Reads) -> bool:
-    with rows.scan(_SET_ASIDE) as pairs:
+def any_set_aside(rows: Reads, session_id: str | None = None) -> bool:
+    """Whether there is a marker; of one session where it is given."""
+    prefix = _SET_ASIDE if session_id is None else b"%s%s/" % (_SET_ASIDE, session_id.encode())
+    with rows.scan(prefix) as pairs:
         return next(iter(pairs), None) is not None
 
 

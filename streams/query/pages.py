@@ -8,6 +8,7 @@ from msgspec import Struct
 from streams.errors import Invalid
 from streams.projections.checkpoints import CheckpointRow
 from streams.projections.sessions import SessionRow
+from streams.projections.unsettled import Unsettled
 from streams.session.ids import is_id
 
 
@@ -51,6 +52,18 @@ class CheckpointsPage(Struct, frozen=True):
 
     checkpoints: tuple[CheckpointRow, ...]
     cursor: str | None
+
+
+class UnsettledPage(Struct, frozen=True):
+    """What of a session nothing has ended yet, as of `session.sequence`: waits first, approvals last. `truncated`: there is more.
+
+    `gaps`: a record of the session could not be read, so something may have begun that nobody sees.
+    """
+
+    session: SessionRow
+    items: tuple[Unsettled, ...]
+    truncated: bool
+    gaps: bool
 
 
 def checkpoints_before(cursor: str | None) -> int | None:

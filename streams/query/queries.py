@@ -20,8 +20,9 @@ from streams.projections.checkpoints import CheckpointRow
 from streams.projections.runs import RunRow
 from streams.projections.sessions import OPEN, SessionRow, decode_row, listed, listing_key, listing_prefix, row_key
 from streams.projections.tables import OwnedTable, Tables
-from streams.projections.transcript import Marker, event_key, events_prefix, markers, sequence_of
-from streams.query.pages import CheckpointsPage, EventsPage, Gap, ListingCursor, SessionsPage, checkpoints_before
+from streams.projections.transcript import Marker, any_set_aside, event_key, events_prefix, markers, sequence_of
+from streams.projections.unsettled import decode_unsettled, unsettled_prefix
+from streams.query.pages import CheckpointsPage, EventsPage, Gap, ListingCursor, SessionsPage, UnsettledPage, checkpoints_before
 
 MISSING: Final = "sequence.missing"
 """The reason of a gap that no record accounts for."""
@@ -151,6 +152,15 @@ class ReadModel:
         if value is None:
             raise NotFound(f"session {session_id} has no run {run_id}")
         return runs.decode_run(value)
+
+    def unsettled(self, workspace_id: str, session_id: str, subject_id: str | None = None, *, limit: int) -> UnsettledPage:
+        """At most `limit` things. Raises as `session`."""
+        with self._tables.reading(self.partition(session_id)) as table:
+            row = _row(table, workspace_id, session_id, subject_id)
+            with table.store.scan(unsettled_prefix(session_id)) as pairs:
+                items = [decode_unsettled(value) for _, value in islice(pairs, limit + 1)]
+            gaps = table.gaps and any_set_aside(table.store, session_id)
+        return UnsettledPage(row, tuple(items[:limit]), len(items) > limit, gaps)
 
     def claimable(
         self, workspace_id: str, lanes: Collection[str], subject_id: str | None, *,

@@ -15,7 +15,7 @@ from streams.projections.checkpoints import CheckpointRow
 from streams.projections.runs import LanePlace, RunRow, lane_name
 from streams.projections.sessions import SessionRow
 from streams.query.freshness import Freshness
-from streams.query.pages import CheckpointsPage, EventsPage, ListingCursor, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, ListingCursor, SessionsPage, UnsettledPage
 from streams.query.queries import ReadModel
 
 T = TypeVar("T")
@@ -158,6 +158,17 @@ class Reads:
     ) -> RunRow:  # fmt: skip
         """Raises as `session`."""
         return await self._read(session_id, position, wait_s, lambda: self._model.run(workspace_id, session_id, run_id, subject_id))
+
+    async def unsettled(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, limit: int,
+        position: Position | None = None, wait_s: float,
+    ) -> UnsettledPage:  # fmt: skip
+        """As of all that the log held when this was asked. Raises as `session`."""
+        deadline_s = time.monotonic() + wait_s
+        partition = self._model.partition(session_id)
+        await self._freshness.ready(partition, position, deadline_s)
+        await self._freshness.at_end(partition, deadline_s)
+        return self._model.unsettled(workspace_id, session_id, subject_id, limit=limit)
 
     async def claimable(
         self, workspace_id: str, lanes: tuple[str, ...], subject_id: str | None, *,

@@ -11,7 +11,7 @@ from streams.projections.checkpoints import CheckpointRow
 from streams.projections.runs import LanePlace, RunRow
 from streams.projections.sessions import SessionRow
 from streams.query.graphs import GraphPage
-from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage
+from streams.query.pages import CheckpointsPage, EventsPage, SessionsPage, UnsettledPage
 from tests.support.graphs import GraphStore
 from tests.support.memory_log import MemoryLog
 
@@ -92,6 +92,13 @@ class MemoryOwners:
     ) -> RunRow:  # fmt: skip
         await self.session(workspace_id, session_id, subject_id=subject_id, position=position)
         return self._log.table.model.run(workspace_id, session_id, run_id, subject_id)
+
+    async def unsettled(
+        self, workspace_id: str, session_id: str, *, subject_id: str | None = None, limit: int = 100,
+        position: Position | None = None, wait_s: float = 5.0,
+    ) -> UnsettledPage:  # fmt: skip
+        await self.session(workspace_id, session_id, subject_id=subject_id, position=position)
+        return self._log.table.model.unsettled(workspace_id, session_id, subject_id, limit=limit)
 
     async def claimable(
         self, workspace_id: str, lanes: Sequence[str], *, subject_id: str | None = None, limit: int = 10,

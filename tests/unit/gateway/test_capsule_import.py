@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from streams.custody.keyring import SecretRef
-from streams.errors import KeyringUnavailable
+from streams.errors import BlobStoreUnavailable, ContentUnavailable, KeyringUnavailable, StreamsError
 from tests.support.capsule_world import VERSION, Idle, at, compatible, idle_session, qualified, resigned, target, with_content, worked
 from tests.support.capsules import CATALOGUE, HOUR, STRANGER, Document, digest, signature
 from tests.support.gateway import OTHER_WORKSPACE, WORKSPACE, World, key, post
@@ -82,13 +82,13 @@ class TestImporting:
 
     def test_the_same_key_is_answered_as_before(self, idle: Idle, transfer: Document) -> None:
         for body in (idle.import_of(transfer), idle.import_of(with_content(transfer, b"others"))):
-            headers = {"idempotency_key": f"same-{body['transfer']['content_base64'][:8]}"}
-            first, again = (idle.imports(body, **headers) for _ in range(2))
+            name = f"same-{body['transfer']['content_base64'][:8]}"
+            first, again = (idle.imports(body, idempotency_key=name) for _ in range(2))
             assert (again.status_code, again.json()) == (200, first.json())
             assert again.headers["session-streams-repeated"] == "true"
             other = copy.deepcopy(body)
             other["use_kind"] = "same_run_recovery"
-            assert code_of(idle.imports(other, **headers)) == (409, "request.idempotency_mismatch")
+            assert code_of(idle.imports(other, idempotency_key=name)) == (409, "request.idempotency_mismatch")
 
     def test_the_same_run_goes_on_where_nothing_differs(self, client: httpx.Client) -> None:
         idle, same = idle_session(client), target(tool_manifest_digest=digest("tool_manifest"))
@@ -284,6 +284,36 @@ class TestConsulting:
         found = "connectors.gateway.capsule_import.found_in"
         monkeypatch.setattr(found, lambda content: "a_kind" if b"0b1c7a6e" in content else None)
         assert idle.outcome(idle.import_of(made["transfer"])) == "secret_scrub_failed"
+
+    @pytest.mark.parametrize("text", ["cursor\tsks_" + "a" * 43, '{"password": "hunter2hunter2x"}'])
+    def test_a_credential_behind_an_escape(self, shared: World, client: httpx.Client, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        """As a scrubber would have let it through that looked at less."""
+        idle = idle_session(client)
+        with monkeypatch.context() as lax:
+            lax.setattr("connectors.gateway.capsules.found_in", lambda _: None)
+            made = idle.created(continuation={"native_session_id": "s", "thread_cursor": text})
+        assert idle.outcome(idle.import_of(made["transfer"])) == "secret_scrub_failed"
+
+    @pytest.mark.parametrize("error", [BlobStoreUnavailable("away"), ContentUnavailable("it is not in the blob store")])
+    def test_a_blob_store_that_is_away_decides_nothing(
+        self, shared: World, client: httpx.Client, monkeypatch: pytest.MonkeyPatch, error: StreamsError
+    ) -> None:
+        idle = idle_session(client)
+        body = idle.import_of(idle.created()["transfer"])
+
+        def away(_: Any) -> bytes:
+            raise error
+
+        before = len(events_of(idle))
+        with monkeypatch.context() as without:
+            without.setattr(shared.sealer, "open", away)
+            response = idle.imports(body, idempotency_key="while away")
+            assert response.status_code == 503
+            assert "retry-after" in response.headers
+            assert len(events_of(idle)) == before
+            # Whoever comes with a worse request is told of that first.
+            assert idle.outcome({**body, "transfer": {**body["transfer"], "format": "other"}}) == "capsule_invalid"
+        assert idle.imports(body, idempotency_key="while away").json()["outcome"] == "imported"
 
 
 class TestForm:

@@ -120,6 +120,12 @@ class TestRefusing:
         assert text not in response.text
         assert all(event["type"] != "capsule.created" for event in events_of(idle.client, idle.session_id))
 
+    @pytest.mark.parametrize("text", ["cursor\tsks_" + "a" * 43, '{"password": "hunter2hunter2x"}', "\nbearer " + "c" * 30])
+    @pytest.mark.parametrize("member", ["native_session_id", "thread_cursor"])
+    def test_credentials_that_json_escapes(self, idle: Idle, text: str, member: str) -> None:
+        body = idle.asks(continuation={"native_session_id": "s", member: text})
+        assert code_of(asked(idle, body)) == (409, "runtime.secret_found")
+
     def test_content_that_was_omitted(self, shared: World, client: httpx.Client) -> None:
         shared.policies.set(WORKSPACE, mode="zdr")
         try:

@@ -194,7 +194,7 @@ def test_the_version_of_the_layout_follows_every_projection() -> None:
             raise AssertionError
 
     assert Fold((Later(),)).version > Fold(()).version  # type: ignore[arg-type]
-    assert Fold().version == 6
+    assert Fold().version == 7
 
 
 def test_puts_of_a_batch_write_each_row_once() -> None:

@@ -24,8 +24,9 @@ trust_app = typer.Typer(
 )
 
 File = Annotated[Path, typer.Argument(help="As `bundle create` wrote it.")]
-Trust = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of who signed it. Default: those of the data folder.")]
+Trust = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of who signed it. Default: those of this installation.")]
 Purpose = Literal["bundles", "receipts", "retention", "qualifications"]
+"""As `streams.custody.signers` has it, which takes its time to be imported."""
 
 
 @bundle_app.command("create")

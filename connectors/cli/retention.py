@@ -66,7 +66,7 @@ def erasures_show(
 def receipts_verify(
     file: Annotated[Path, typer.Argument(help="As `erase --receipt` wrote it.")],
     trust: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Public keys of who signed them. Default: those of the data folder.")
+        Path | None, typer.Option(metavar="FILE", help="Public keys of who signed them. Default: those of this installation.")
     ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,

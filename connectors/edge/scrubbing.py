@@ -2,7 +2,8 @@
 
 - Looked at are the bytes as they are and every text that their JSON holds, names of members included, as whoever reads it gets it:
   an escape hides nothing. A text that itself holds escapes (JSON within a text) is read once more for each layer of them.
-- Detectors of mere randomness are left out: a harness's own ids are random, and are what a capsule is for.
+- Detectors of mere randomness are left out: a harness's own ids are random, and are what a capsule is for. So is that of IP addresses,
+  which are no credentials.
 - All of it takes some seconds for 256 KiB, so there is a bound, and nothing above it is vouched for; nor is what is escaped more
   often than `LAYERS_MAX` times.
 - What is found is told as a kind, never as text.

@@ -64,7 +64,7 @@ class Destroying:
         """Keys that are being worked on."""
         self._alarmed = False
         self._allowed, self._allowed_at = 0.0, 0
-        """How many checkpoints may go, and when that was counted (microseconds)."""
+        """How many checkpoints and capsules may go, and when that was counted (microseconds)."""
 
     def created(self, rows: Rows, event: Event, attributes: CheckpointAttributes) -> None:
         """A checkpoint of the session's own: its uploads are named, and go when it has expired."""
@@ -185,7 +185,7 @@ class Destroying:
             self._following.finished(rows, key, erasing)
 
     def _has_more(self, rows: Rows, key: bytes, erasing: Erasing) -> bool:
-        """Whether a checkpoint came since it was looked through."""
+        """Whether a checkpoint or a capsule came since it was looked through."""
         step, prefix = rows.step, expiry_key(key.partition(b"/")[0].decode(), "")
         stored = [each for each, _ in step.first_few(prefix, 2 * CHECKPOINTS_AT_ONCE)]
         for each in [*stored, *[put for put in step.changelog if put.startswith(prefix)]]:
@@ -201,7 +201,7 @@ class Destroying:
 
     def _ended(self, rows: Rows, key: bytes, state: str, ended_at: int, erasure_id: str | None) -> bool:
         """Tells of a checkpoint whose uploads are gone, or a capsule whose secret is. False where that is told already."""
-        step, (session_id, _, checkpoint_id) = rows.step, key.decode().split("/", 2)
+        step, (session_id, _, ended_id) = rows.step, key.decode().split("/", 2)
         expiring = found(step.get, key, Expiring)
         if expiring is None:
             return False
@@ -212,7 +212,7 @@ class Destroying:
                 rows.put(upload_key(session_id, upload_id), None)
         rows.put(key, None)
         row = RetentionRow(
-            kind=CHECKPOINT if capsule_of(key) is None else CAPSULE, workspace_id=expiring.workspace_id, id=checkpoint_id, state=state,
+            kind=CHECKPOINT if capsule_of(key) is None else CAPSULE, workspace_id=expiring.workspace_id, id=ended_id, state=state,
             erasure_id=erasure_id, ended_at=ended_at, destroyed_at=step.now,
         )  # fmt: skip
         step.produce(self._retention, 0, row.key, encode_retention(row))

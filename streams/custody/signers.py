@@ -63,7 +63,8 @@ class Trust(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Signers:
-    """Shared by the processes of an installation. Every method raises `Misconfigured` where the files are not as they should be."""
+    """Shared by the processes of an installation. Every method raises `Misconfigured` where the files are not as they should be; those that
+    write, OSError where nothing can be written."""
 
     def __init__(self, folder: Path, clock: Callable[[], int] = now_us) -> None:
         self._folder, self._clock = folder, clock

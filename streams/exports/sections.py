@@ -43,6 +43,7 @@ _NOT_INCLUDED: Final = {
 _EXACT_MAX: Final = 2**53 - 1
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")).encode
+"""The spelling of RFC 8785 for what stands here: names in ASCII, and no fraction. By the encoder in C, since it is asked for each event."""
 
 
 class _Attributes(Struct, frozen=True, gc=False):

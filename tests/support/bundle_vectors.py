@@ -65,8 +65,7 @@ class Vectors:
         yield "of a fork that says little", "verified", bundle_of(self._fork(through_sequence=None, source_hash=None).lines(), self.key)
         yield "with positions that are missing", "verified", bundle_of(self._with_missing(4, 9), self.key)
         yield "whose last position is missing", "verified", bundle_of(self._with_missing(len(self.lines) - 2), self.key)
-        retired = trust_of(self.other, self.key)
-        yield "signed by one key of several", "verified", self.good, retired
+        yield "signed by one key of several", "verified", self.good, trust_of(self.other, self.key)
         yield "signed by a key that is listed for something else as well", "verified", self.good, self._also_for("receipts")
         yield "with characters that are escaped", "verified", bundle_of(self._odd().lines(), self.key)
 

@@ -25,7 +25,7 @@ PAGES = sorted(
     if not any(part in IGNORED or (part.startswith(".") and part != ".") for part in path.relative_to(REPOSITORY).parts)
 )
 _TEST = re.compile(r"`([a-z_/]+\.py)::([A-Za-z_0-9:]+)`")
-_NO_TEST = re.compile(r"(?:Explains$|Out of scope: \w|Later: \w)")
+_NO_TEST = re.compile(r"(?:Explains$|Out of scope: \w)")
 _LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

@@ -1,4 +1,5 @@
-"""Every vector of this folder, recomputed from docs/wire-format.md alone: the standard library and `cryptography`.
+"""Every vector of this folder but the bundle, recomputed from docs/wire-format.md and docs/export.md alone: the standard library and
+`cryptography`.
 
 It imports nothing of this project, so it also shows how little a reader in another language has to write:
 `python tests/vectors/check.py`.

@@ -93,7 +93,7 @@ def _last_line(file: BinaryIO) -> tuple[int, bytes]:
 
 
 def _require_digest(file: BinaryIO, section: Section) -> None:
-    """Reads on to its end."""
+    """That the next bytes are those that were signed, and have as many line ends as it says. Reads on to its end."""
     hashed, items, left, last = hashlib.sha256(), 0, section.bytes, b"\n"
     while left:
         piece = file.read(min(left, _PIECE_BYTES))
@@ -109,7 +109,7 @@ def _require_digest(file: BinaryIO, section: Section) -> None:
 
 
 def _require_items(file: BinaryIO, section: Section) -> None:
-    """That each line of what was just read is one."""
+    """That each line of the section that was just read to its end is an item."""
     file.seek(-section.bytes, os.SEEK_CUR)
     for line in _lines(file, section.bytes, ITEM_BYTES_MAX):
         try:

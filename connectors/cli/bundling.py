@@ -1,32 +1,23 @@
-"""Commands of evidence: `bundle create | verify | show`, `trust show | rotate | revoke`. What checks asks nobody."""
+"""Commands `bundle create | verify | show`. What checks asks nobody."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO
 
 import typer
 
-from connectors.cli.console import OK, REFUSED, emit_json, print_table, remark
+from connectors.cli.console import OK, REFUSED, remark
 from connectors.cli.options import ApiKey, DataDir, Json, Url
+from connectors.cli.trust import keys_of, reading
 from connectors.cli.usage import client_of
-from streams.errors import Invalid, Misconfigured
+from streams.errors import Misconfigured
 from streams.session.ids import is_id
-from streams.settings import Settings
 
 bundle_app = typer.Typer(help="A whole session as one signed file.", no_args_is_help=True, rich_markup_mode=None)
-trust_app = typer.Typer(
-    help="The keys that this installation signs bundles, receipts and statements with. (Whose observations count: `support trust`.)",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 File = Annotated[Path, typer.Argument(help="As `bundle create` wrote it.")]
 Trust = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of who signed it. Default: those of this installation.")]
-Purpose = Literal["bundles", "receipts", "retention", "qualifications"]
-"""As `streams.custody.signers` has it, which takes its time to be imported."""
 
 
 @bundle_app.command("create")
@@ -67,8 +58,8 @@ def bundle_verify(
     from session_streams.bundle import verify
     from session_streams.bundle.__main__ import tell
 
-    with _reading(file):
-        verdict = verify(file, _keys(trust, data_dir), session_id=session, last_hash=last_hash, end_sequence=end_sequence)
+    with reading(file):
+        verdict = verify(file, keys_of(trust, data_dir), session_id=session, last_hash=last_hash, end_sequence=end_sequence)
     raise typer.Exit(OK if tell(verdict, as_json=as_json) == 0 else REFUSED)
 
 
@@ -86,50 +77,9 @@ def bundle_show(
 
     if section is not None and section not in SECTIONS:
         raise typer.BadParameter(f"one of {', '.join(SECTIONS)}", param_hint="--section")
-    with _reading(file):
-        status = show(str(file), str(_keys(trust, data_dir)), section, as_json=as_json)
+    with reading(file):
+        status = show(str(file), str(keys_of(trust, data_dir)), section, as_json=as_json)
     raise typer.Exit(OK if status == 0 else REFUSED)
-
-
-@trust_app.command("show")
-def trust_show(data_dir: DataDir = None, as_json: Json = False) -> None:
-    """Show every public key: for what, since when, whether revoked. With --json it is the document that others check with."""
-    from streams.custody.signers import Signers
-
-    keys = Signers(_folder(data_dir)).trust()
-    if as_json:
-        emit_json(keys)
-        return
-    columns = ["key", "purpose", "created", "retired", "revoked"]
-    print_table(columns, [[key.key_id, key.purpose, key.created_at, key.retired_at or "-", key.revoked_at or "-"] for key in keys.keys])
-
-
-@trust_app.command("rotate")
-def trust_rotate(
-    purpose: Annotated[Purpose, typer.Argument(help="What the key is for.")], data_dir: DataDir = None, as_json: Json = False
-) -> None:
-    """Sign with another key from now on. What was signed before stays good."""
-    from streams.custody.signers import Signers
-
-    made = Signers(_folder(data_dir)).rotate(purpose)
-    if as_json:
-        emit_json(made)
-        return
-    remark(f"{made.key_id} signs {purpose} since {made.created_at}")
-
-
-@trust_app.command("revoke")
-def trust_revoke(
-    key_id: Annotated[str, typer.Argument(help="As `trust show` tells it.")], data_dir: DataDir = None, as_json: Json = False
-) -> None:
-    """Let a key count no more: nothing that it ever signed is evidence, for whoever has the new document."""
-    from streams.custody.signers import Signers
-
-    key = Signers(_folder(data_dir)).revoke(key_id)
-    if as_json:
-        emit_json(key)
-        return
-    remark(f"{key.key_id} ({key.purpose}) is revoked since {key.revoked_at}")
 
 
 @contextmanager
@@ -150,30 +100,3 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
                 raise
     except OSError as error:
         raise Misconfigured(f"{error.filename or part}: {error.strerror}") from error
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """What cannot be read comes out as `Invalid`; that nobody takes our own output any more does not."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise Invalid(f"{error.filename or file}: {error.strerror or error}") from error
-
-
-def _keys(trust: Path | None, data_dir: Path | None) -> Path:
-    """Raises `Invalid` where none are named and none are here."""
-    if trust is not None:
-        return trust
-    own = _folder(data_dir) / "trust.json"
-    if not own.exists():
-        raise Invalid(f"{own} is not there: name the public keys of who signed it with --trust")
-    return own
-
-
-def _folder(data_dir: Path | None) -> Path:
-    """Of the signing keys. Nobody is asked for it, no schema registry either."""
-    given = Settings.from_environment()
-    return (given if data_dir is None else replace(given, data_dir=data_dir)).signers_path

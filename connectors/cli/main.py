@@ -12,7 +12,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from connectors.cli import administration, bundling, found, keyring, logs, policy, retention, runner, support, usage
+from connectors.cli import administration, bundling, found, keyring, logs, policy, retention, runner, support, trust, usage
 from connectors.cli.console import INTERRUPTED, OK, exit_code, remark
 from connectors.cli.interrupts import stop_event
 from connectors.cli.options import Broker, DataDir, Host, Json, LogFile
@@ -38,7 +38,7 @@ app.add_typer(administration.schemas_app, name="schemas")
 app.add_typer(policy.policy_app, name="policy")
 app.add_typer(support.support_app, name="support")
 app.add_typer(bundling.bundle_app, name="bundle")
-app.add_typer(bundling.trust_app, name="trust")
+app.add_typer(trust.trust_app, name="trust")
 app.add_typer(retention.erasures_app, name="erasures")
 app.add_typer(retention.receipts_app, name="receipts")
 app.add_typer(retention.holders_app, name="holders")

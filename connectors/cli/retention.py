@@ -72,15 +72,11 @@ def receipts_verify(
     as_json: Json = False,
 ) -> None:
     """Check receipts by nothing but their file and public keys, without any service. Status 1 where one is no evidence."""
-    from connectors.cli import found
+    from connectors.cli.trust import keys_of, reading
     from session_streams.receipts import verify
-    from streams.errors import Invalid
 
-    keys = trust or found.settings_of_up(data_dir).signers_path / "trust.json"
-    try:
-        verdict = verify(file, keys)
-    except OSError as error:
-        raise Invalid(f"{error.filename}: {error.strerror}") from error
+    with reading(file):
+        verdict = verify(file, keys_of(trust, data_dir))
     if as_json:
         told = {"ok": verdict.ok, "code": verdict.code, "detail": verdict.detail, "number": verdict.number}
         emit_json({**told, "receipts": [{**receipt.raw, "key_id": receipt.key_id} for receipt in verdict.receipts]})

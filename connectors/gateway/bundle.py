@@ -14,9 +14,9 @@ import structlog
 from connectors.gateway import bodies
 from connectors.gateway.asgi import Send
 from connectors.gateway.call import Call
-from connectors.gateway.export import Ends, Section, Write, send_lines
 from connectors.gateway.route import Route, Sendable
 from connectors.gateway.service import Gateway
+from connectors.gateway.session_lines import Ends, SessionLines, Write, require_going_on, send_lines
 from connectors.gateway.streaming import Left
 from streams.custody.signers import Signers
 from streams.custody.signing import Envelope
@@ -33,15 +33,15 @@ async def bundle(gateway: Gateway, call: Call, query: bodies.BundleQuery) -> Sen
     session_id = call.path["session_id"]
     gateway.exports.take()
     try:
-        section = Section(gateway, call, session_id, 1, query.end_sequence or 0)
-        await section.begin(call.position())
+        events = SessionLines(gateway, call, session_id, 1, query.end_sequence or 0)
+        await events.begin(call.position())
         signers = Signers(gateway.settings.signers_path)
         # That there is no key is found out before the first byte.
         await gateway.in_thread(partial(signers.current, "bundles"))
     except BaseException:
         gateway.exports.give_back()
         raise
-    return BundleStream(gateway, call, section, signers)
+    return BundleStream(gateway, call, events, signers)
 
 
 class BundleStream:
@@ -49,9 +49,9 @@ class BundleStream:
 
     status = 200
 
-    def __init__(self, gateway: Gateway, call: Call, section: Section, signers: Signers) -> None:
-        """`section` has begun."""
-        self._gateway, self._call, self._section, self._signers = gateway, call, section, signers
+    def __init__(self, gateway: Gateway, call: Call, events: SessionLines, signers: Signers) -> None:
+        """`events` have begun."""
+        self._gateway, self._call, self._events, self._signers = gateway, call, events, signers
         self._session_id = call.path["session_id"]
 
     async def send(self, send: Send) -> None:
@@ -81,23 +81,15 @@ class BundleStream:
             await in_thread(partial(made.add, data))
             await write(data)
 
-        if not await self._section.send(write_events, ends):
+        if not await self._events.send(write_events, ends):
             return
         behind = made.behind(self._signed)
         while True:
-            self._require_going_on(ends)
+            require_going_on(self._gateway, self._call, ends)
             piece = await in_thread(partial(_next, behind))
             if not piece:
                 return
             await write(piece)
-
-    def _require_going_on(self, ends: Ends) -> None:
-        """Raises `Left`, and what ends an export."""
-        if ends[0].done():
-            raise Left
-        if self._gateway.stopping.is_set():
-            raise Retriable("the gateway stops", code="service.unavailable")
-        self._gateway.still(self._call)
 
     def _signed(self, payload_type: str, payload: bytes) -> Envelope:
         """By whichever key signs by now. Blocks. Raises `Misconfigured`."""
@@ -105,7 +97,7 @@ class BundleStream:
 
     async def _break_off(self, error: StreamsError, write: Write, *, unexpected: Exception | None = None) -> None:
         _log.warning("bundle_broke_off", session_id=self._session_id, code=error.code, reason=error.detail, exc_info=unexpected)
-        await write(self._section.broken_off(error))
+        await write(self._events.broken_off(error))
 
 
 def _next(pieces: Iterator[bytes]) -> bytes:

@@ -78,7 +78,7 @@ async def create(gateway: Gateway, call: Call, body: b.CreateCapsule) -> Answer:
     plaintext = msgspec.json.encode({name: value for name, value in msgspec.structs.asdict(body.continuation).items() if value is not None})
     found = await gateway.in_thread(partial(found_in, plaintext))
     if found is not None:
-        raise StreamsError(f"continuation: it seems to hold a credential ({found})", code=SECRET_FOUND)
+        raise StreamsError(f"continuation: it may hold a credential ({found})", code=SECRET_FOUND)
     now = gateway.clock()
     day = content_expiry_day(now, facts.content_window_days)
     capsule_id = with_prefix(event_id, "cap")

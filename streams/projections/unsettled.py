@@ -70,7 +70,7 @@ class UnsettledFold:
         self._puts: dict[bytes, bytes | None] = {}
 
     def apply(self, event: Event, record: Record) -> None:
-        change = _CHANGES.get(event.type)
+        change = CHANGES.get(event.type)
         if change is not None:
             change(self, event)
 
@@ -159,7 +159,7 @@ def _effect_settled(fold: UnsettledFold, event: Event) -> None:
         fold.begun(event.session_id, row.approval)
 
 
-_CHANGES: Final[dict[str, _Change]] = {
+CHANGES: Final[dict[str, _Change]] = {
     "turn.started": _begins(TURN, _turn),
     "turn.completed": _ends(TURN, _turn),
     "run.accepted": _begins(RUN, _run),

@@ -32,7 +32,7 @@ from tests.support.roles import Roles, installation
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
 GENERATION = {
-    "max-examples": 12, "deterministic": True, "database": "none", "no-shrink": True, "with-security-parameters": False,
+    "max-examples": 8, "deterministic": True, "database": "none", "no-shrink": True, "with-security-parameters": False,
     "allow-extra-parameters": False,
 }  # fmt: skip
 SCHEMA = schemathesis.openapi.from_dict(json.loads(DOCUMENT), config=schemathesis.Config.from_dict({"generation": GENERATION}))

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import msgspec
@@ -27,7 +27,13 @@ from tests.support.commands import append_messages, create_session, new_id, new_
 from tests.support.load import Load, read_events
 from tests.support.processes import Fleet, eventually
 
+DECISIVE = (CrashPoint.AFTER_PRODUCE, CrashPoint.AFTER_SEND_OFFSETS, CrashPoint.AFTER_COMMIT)
+"""Where it is decided whether a batch counts; the simulator and the soak stop at every point."""
 FAST = {"member_session_timeout_s": 6.0, "transaction_timeout_s": 4.0, "partitions": 4}
+
+
+def points(*often: CrashPoint, soak: Iterable[CrashPoint]) -> list[object]:
+    return [*often, *(pytest.param(point, marks=pytest.mark.soak) for point in soak)]
 
 
 @pytest.fixture
@@ -89,7 +95,7 @@ def test_promise_2_a_repeated_command_is_answered_alike_even_after_a_restart_int
         assert sequences(fast, session_id) == [1, 2]
 
 
-@pytest.mark.parametrize("point", [CrashPoint.AFTER_CONSUME, CrashPoint.AFTER_PRODUCE, CrashPoint.AFTER_SEND_OFFSETS])
+@pytest.mark.parametrize("point", points(CrashPoint.AFTER_PRODUCE, soak=[CrashPoint.AFTER_CONSUME, CrashPoint.AFTER_SEND_OFFSETS]))
 def test_promise_3_a_stopped_authority_wakes_as_a_zombie_and_cannot_commit(fast: Settings, point: CrashPoint) -> None:
     """Stopped with a batch in hand, past its session and its transaction, while another takes over."""
     load = Load(fast)
@@ -140,7 +146,7 @@ def test_promise_5_an_expected_sequence_must_be_the_committed_one(fast: Settings
         assert sequences(fast, session_id) == [1, 2]
 
 
-@pytest.mark.parametrize("point", [point for point in CrashPoint if point is not CrashPoint.IN_RESTORE])
+@pytest.mark.parametrize("point", points(*DECISIVE, soak=[each for each in CrashPoint if each not in (*DECISIVE, CrashPoint.IN_RESTORE)]))
 def test_promise_6_all_of_a_batch_or_nothing_wherever_the_authority_is_killed(fast: Settings, point: CrashPoint) -> None:
     load = Load(fast)
     with Fleet(fast) as fleet, load.running():
@@ -154,7 +160,7 @@ def test_promise_6_all_of_a_batch_or_nothing_wherever_the_authority_is_killed(fa
     assert len(history.log) > 50
 
 
-@pytest.mark.parametrize("point", [CrashPoint.AFTER_PRODUCE, CrashPoint.AFTER_SEND_OFFSETS])
+@pytest.mark.parametrize("point", points(CrashPoint.AFTER_SEND_OFFSETS, soak=[CrashPoint.AFTER_PRODUCE]))
 def test_promise_6_a_new_owner_restores_while_its_predecessors_transaction_still_hangs(fast: Settings, point: CrashPoint) -> None:
     """The predecessor dies with its transaction open; the heir has another id, so only the time-out frees the partition."""
     load = Load(fast)

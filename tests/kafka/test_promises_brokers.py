@@ -64,7 +64,7 @@ def test_promise_7_what_was_acknowledged_survives_the_kill_of_each_broker_of_thr
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("ending", ["killed", "stopped in order"])
+@pytest.mark.parametrize("ending", ["killed", pytest.param("stopped in order", marks=pytest.mark.soak)])
 def test_promise_7_what_was_acknowledged_survives_the_restart_of_a_lone_broker(
     own_broker: LocalKafka, settings_on: Callable[..., Settings], ending: str
 ) -> None:

@@ -85,9 +85,7 @@ def _object(entry: Entry, family: str) -> tuple[str, str]:
 
 def _said(entry: Entry) -> dict[str, Any]:
     fields = entry.fields
-    said: dict[str, Any] = {
-        name: fields[name] for name in ("thread_id", "turn_id", "run_id", "attempt_generation", "actor_id") if _exact(fields[name])
-    }
+    said: dict[str, Any] = {name: fields[name] for name in IDS if _exact(fields[name])}
     if fields["links"]:
         said["links"] = fields["links"]
     if fields["attributes"] is not None:

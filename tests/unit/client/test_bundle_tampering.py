@@ -34,10 +34,10 @@ def test_the_vectors_reach_every_verdict_that_the_page_names(vectors: list[Vecto
 
 
 def test_a_byte_that_is_another_one_is_found_wherever_it_stands(made: Vectors) -> None:
-    """Every byte of what stands around the events, and every eleventh of the events and their schemas."""
+    """Every byte of what stands around the events, and every 31st of the events and their schemas."""
     file, trust = made.good, made.trust
     events = range(file.index(b'{"kind":"header"'), file.index(b'{"kind":"trailer"'))
-    for place in (place for place in range(len(file)) if place not in events or place % 11 == 0):
+    for place in (place for place in range(len(file)) if place not in events or place % 31 == 0):
         spoilt = bytearray(file)
         spoilt[place] ^= 1 << place % 8
         assert not verify(bytes(spoilt), trust).ok, place

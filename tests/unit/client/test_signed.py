@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from session_streams.signed import Keys, NotVerified, encoding_to_sign, is_spelled, opened, trusted
+from session_streams.signed import Keys, NotVerified, is_spelled, opened, trusted
 from streams.custody.signing import SigningKey
 
 TYPE = "application/vnd.test+json"
@@ -59,10 +59,6 @@ def refusal(envelope: Document | bytes, keys: Keys, payload_type: str = TYPE) ->
 
 def of_signature(envelope: Document, **members: Any) -> Document:
     return {**envelope, "signatures": [{**envelope["signatures"][0], **members}]}
-
-
-def test_the_bytes_that_are_signed_are_those_of_the_dsse_specification() -> None:
-    assert encoding_to_sign("http://example.com/HelloWorld", b"hello world") == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
 
 
 def test_what_was_signed_before_verifies_still() -> None:

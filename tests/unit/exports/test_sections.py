@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from session_streams.export import Entry, Refuted, read
 from streams.custody.signing import SigningKey
-from streams.exports import scratch
+from streams.exports import scratch, sections
 from streams.exports.lines import missing_line
 from streams.session.events import (
+    FAMILIES,
     ApprovalAttributes,
     ArtifactAttributes,
     CapsuleAttributes,
@@ -29,6 +30,7 @@ from tests.support.examples import made_up_id
 from tests.support.exports import History, changed
 
 KEY = SigningKey.generate()
+IN_EVENTS_ONLY = {"session", "message", "source", "tool"}
 
 
 def entries_of(lines: list[bytes]) -> list[Entry]:
@@ -141,3 +143,9 @@ def test_any_session(events: list[dict[str, Any]], held: int, piece: int) -> Non
         history.tell(each.pop("event"), each.pop("attributes"), **each)
     with mock.patch.object(scratch, "_HELD_BYTES", held), mock.patch.object(scratch, "_READ_BYTES", piece):
         assert_as_expected(history.lines())
+
+
+def test_each_family_of_events_is_in_a_section_or_among_those_that_the_page_names() -> None:
+    in_sections = {family for families in sections.FAMILIES.values() for family in families}
+    assert in_sections.isdisjoint(IN_EVENTS_ONLY)
+    assert in_sections | IN_EVENTS_ONLY == FAMILIES.keys()

@@ -7,11 +7,13 @@ import pytest
 
 from streams.clock import boottime_s
 from streams.log.reader import Record
+from streams.projections import unsettled
 from streams.projections.fold import Fold
 from streams.projections.tables import Tables
 from streams.projections.unsettled import Unsettled
 from streams.query.pages import UnsettledPage
 from streams.query.queries import ReadModel
+from streams.session import lifecycles
 from streams.session.events import ApprovalAttributes, Attributes, ChildAttributes, EffectAttributes, RunAttributes, WaitAttributes
 from streams.store.memory import MemoryStore
 from tests.support.event_log import WORKSPACE, EventLog
@@ -169,3 +171,13 @@ def _rows(batches: list[list[Record]]) -> list[tuple[bytes, bytes]]:
         Fold().apply(table, batch)
     with table.store.scan(b"o/") as pairs:
         return list(itertools.chain(pairs))
+
+
+@pytest.mark.parametrize("name", ["TURN", "RUN", "WAIT", "CHILD", "EFFECT"])
+def test_every_event_that_settles_a_thing_takes_its_row_out(name: str) -> None:
+    """The tables of what may follow what are the authority's; an ending that is added there must be one here."""
+    transitions = getattr(lifecycles, name)
+    befores = {before for moves in transitions.values() for before in moves}
+    endings = {event for event, moves in transitions.items() if not befores.issuperset(moves.values())}
+    assert endings
+    assert endings <= unsettled.CHANGES.keys()

@@ -115,11 +115,6 @@ def is_spelled(envelope: bytes) -> bool:
         return False
 
 
-def encoding_to_sign(payload_type: str, payload: bytes) -> bytes:
-    """PAE of DSSE v1."""
-    return Envelope(payload, payload_type, {}).pae()
-
-
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `object_pairs_hook`: of two members of one name, who knows which another reader takes. Raises ValueError."""
     made = dict(pairs)

@@ -140,7 +140,8 @@ def _bar(what: str, unit: str) -> Iterator[Reporter]:
         task = bars.add_task(what, total=None, detail="")
 
         def report(done: int, total: int | None, detail: str = "") -> None:
-            bars.update(task, completed=done, total=total, detail=escape(detail))
+            bars.tasks[task].total = total  # `update` takes None for "as it was"
+            bars.update(task, completed=done, detail=escape(detail))
 
         yield report
 

@@ -15,6 +15,7 @@ from connectors.owner.messages import ErasureAnswer
 from connectors.owner.token import internal_token
 from streams.clock import now_us
 from streams.errors import BrokerUnavailable, RecordUnreadable, StreamsError
+from streams.holders.compaction import compaction_bound_s
 from streams.holders.partitions import holders_expected
 from streams.log.follower import CompactedFollower
 from streams.log.reader import PartitionReader, end_offsets, log_start_offsets
@@ -30,6 +31,7 @@ from streams.log.retention import (
     decode_retention,
 )
 from streams.log.topics import Topics
+from streams.retention.core import COMPACTION
 from streams.settings import Settings
 
 _READ_TIMEOUT_S: Final = 30.0
@@ -71,10 +73,11 @@ def erasures(settings: Settings) -> Iterator[Finding]:
     awaited = _awaited(settings, rows[:_ASKED])
     if late:
         yield failed("erasures", f"{seen}; not enforced after a lease", "see the custodian's log: it may not reach the keyring")
-    elif awaited:
-        yield warning("erasures", f"{seen}; awaits {_named(awaited)}", "start what is named, or see its log; `erasures show` tells of each")
-    else:
+    elif set(awaited) <= {COMPACTION}:
+        seen += f"; awaits {COMPACTION}, up to {compaction_bound_s(settings):,.0f} s" if awaited else ""
         yield ok("erasures", seen)
+    else:
+        yield warning("erasures", f"{seen}; awaits {_named(awaited)}", "start what is named, or see its log; `erasures show` tells of each")
 
 
 def holders(settings: Settings) -> Iterator[Finding]:
@@ -92,7 +95,7 @@ def holders(settings: Settings) -> Iterator[Finding]:
         yield warning("holders", f"nothing heard lately of {_named([*absent, *silent])}", to_do)
     else:
         live = sum(last.told.kind == CACHE and not last.told.leaving and now - last.at <= settings.lease_s * 1e6 for last in heard.values())
-        yield ok("holders", f"{len(heard.keys() & expected)} stores and {counted(live, 'process')} with secrets confirm what is erased")
+        yield ok("holders", f"{len(heard.keys() & expected)} stores and {live} with secrets in memory confirm what is erased")
     yield from _clocks(settings, [last for last in heard.values() if now - last.at <= _SILENT_S * 1e6])
 
 

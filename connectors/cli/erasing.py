@@ -14,6 +14,8 @@ from session_streams import Client, Erasure, ErasureTakesLonger
 from session_streams.models import encoded
 from streams.errors import Misconfigured, Retriable
 
+_COMPACTION: Final = "compaction"
+"""Named as a holder while the broker has to rewrite what a tombstone stands for."""
 _NAMED: Final = 3
 """Holders that a line names; the others are counted."""
 
@@ -105,7 +107,9 @@ def _told(report: Callable[[int, int | None, str], None]) -> Callable[[Erasure],
         most = max(most, len(awaited))
         more = f" and {len(awaited) - _NAMED} more" if len(awaited) > _NAMED else ""
         rest = f", awaits {', '.join(awaited[:_NAMED])}{more}" if awaited else ""
-        report(most - len(awaited), most or None, f"{now.status}{rest}")
+        # Nobody works towards compaction, so how long it takes is not told by who was done before.
+        total = None if awaited == [_COMPACTION] else most or None
+        report(most - len(awaited), total, f"{now.status}{rest}")
 
     return tell
 

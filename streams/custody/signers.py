@@ -106,7 +106,7 @@ class Signers:
         with self._changing() as trust:
             found = next((key for key in trust.keys if key.key_id == key_id), None)
             if found is None:
-                raise NotFound(f"no key {key_id[:80]}")
+                raise NotFound(f"no key {key_id[:80]}: expected the 64 digits of one, as `trust show` tells them")
             if found.revoked_at is None:
                 now = moment(self._clock())
                 found = structs.replace(found, retired_at=found.retired_at or now, revoked_at=now)

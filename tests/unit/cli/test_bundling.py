@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,16 +21,10 @@ from streams.errors import Invalid, Misconfigured, NotFound
 from streams.settings import Settings
 from tests.support.bundles import bundle_of, history, trust_of
 from tests.support.examples import SESSION, made_up_id
-from tests.support.gateway import OTHER_WORKSPACE, World, message, world
+from tests.support.gateway import OTHER_WORKSPACE, World, message
 
 KEY = SigningKey.generate()
 GOOD = bundle_of(history().lines(), KEY)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("gateway")) as each:
-        yield each
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """`session-streams export` against a gateway whose log is in memory, and offline."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,9 @@ from session_streams import Client
 from session_streams.export import verify
 from streams.errors import Invalid, Misconfigured
 from tests.support.exports import changed, conversation
-from tests.support.gateway import OTHER_WORKSPACE, World, message, world
+from tests.support.gateway import OTHER_WORKSPACE, World, message
 
 OFFLINE = conversation()
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with world(tmp_path_factory.mktemp("gateway")) as each:
-        yield each
 
 
 @pytest.fixture(scope="module")

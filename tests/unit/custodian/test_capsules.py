@@ -1,8 +1,5 @@
 """The secret of a capsule goes once it, and custody of its imports, are over, after a grace and once: custodian on the simulator."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from streams.custodian.custodian import ROLE
@@ -18,16 +15,6 @@ DAY_S = 24 * 3600
 HOUR_S = 3600
 DIGEST = "sha256:" + "0" * 64
 POINTS = [point for point in CrashPoint if point is not CrashPoint.IN_RESTORE]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ErasingWorld]:
-    world = ErasingWorld(tmp_path, partitions=1)
-    world.start("authority")
-    world.start(ROLE)
-    world.settle()
-    yield world
-    world.close()
 
 
 def begun(world: ErasingWorld, subject_id: str | None = None) -> str:

@@ -1,6 +1,5 @@
 """Uploads of checkpoints go once their time is over, after a grace and by a clock that is believed: custodian on the simulator."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,6 @@ from tests.support.timekeeping import SECOND
 DAY_S = 24 * 3600
 WINDOW_S = 30 * DAY_S
 POINTS = [point for point in CrashPoint if point is not CrashPoint.IN_RESTORE]
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ErasingWorld]:
-    world = ErasingWorld(tmp_path, partitions=1)
-    world.start("authority")
-    world.start(ROLE)
-    world.settle()
-    yield world
-    world.close()
 
 
 def saved(world: ErasingWorld, count: int = 1, subject_id: str | None = None) -> dict[str, str]:

@@ -25,16 +25,6 @@ RECORD = {
 
 
 @pytest.fixture(scope="module")
-def idle(client: httpx.Client) -> Idle:
-    return idle_session(client, subject="mia")
-
-
-@pytest.fixture(scope="module")
-def transfer(idle: Idle) -> Document:
-    return dict(idle.created()["transfer"])
-
-
-@pytest.fixture(scope="module")
 def elsewhere(client: httpx.Client) -> Idle:
     return idle_session(client)
 

@@ -16,23 +16,13 @@ import httpx
 import pytest
 
 from streams.capsules import checks
-from tests.support.capsule_world import VERSION, Idle, at, idle_session, resigned, target, with_content
+from tests.support.capsule_world import VERSION, Idle, at, resigned, target, with_content
 from tests.support.capsules import HOUR, PROJECTOR, Document, signature
 from tests.support.gateway import World, key, post
 
 MIB = 1024 * 1024
 JSON = {"content-type": "application/json"}
 Change = Callable[[bytes], bytes]
-
-
-@pytest.fixture(scope="module")
-def idle(client: httpx.Client) -> Idle:
-    return idle_session(client, subject="mia")
-
-
-@pytest.fixture(scope="module")
-def transfer(idle: Idle) -> Document:
-    return dict(idle.created()["transfer"])
 
 
 @pytest.fixture(scope="module")

@@ -206,33 +206,15 @@ def _told(erasure_id: str, receipts: list[Receipt]) -> str:
     )
 
 
-_REFUTED: Final = {
-    "envelope.malformed": ("malformed_envelope", "no JSON, or no envelope of the DSSE form"),
-    "payload.type": ("wrong_type", f"no {PAYLOAD_TYPE}"),
-    "key.unknown": ("unknown_key", "signed by nobody whom the trust document names for receipts"),
-    "key.revoked": ("revoked_key", "signed by a key that was revoked"),
-    "signature.wrong": ("wrong_signature", "not the bytes that were signed"),
-}
-
-
 def _opened(envelope: bytes, keys: signed.Keys) -> tuple[bytes, str]:
     """The payload, and who signed it. Raises `Refuted`."""
-    if len(envelope) > _JSON_BYTES_MAX or not _is_plain(envelope):
-        raise Refuted(*_REFUTED["envelope.malformed"])
     try:
+        if len(envelope) > _JSON_BYTES_MAX:
+            raise signed.NotVerified("envelope.malformed")
         found = signed.opened(envelope, PAYLOAD_TYPE, keys)
     except signed.NotVerified as error:
-        raise Refuted(*_REFUTED[error.reason]) from None
+        raise Refuted(*signed.refutation(error, PAYLOAD_TYPE, PURPOSE)) from None
     return found.payload, found.key_id
-
-
-def _is_plain(envelope: bytes) -> bool:
-    """Whether it is in UTF-8, unmarked. Python would read JSON in other encodings, too."""
-    try:
-        text = envelope.decode()
-    except UnicodeDecodeError:
-        return False
-    return "\0" not in text and not text.startswith("\ufeff")
 
 
 def main(arguments: list[str] | None = None) -> int:

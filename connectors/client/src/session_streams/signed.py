@@ -105,6 +105,18 @@ def opened(envelope: bytes, payload_type: str, keys: Keys) -> Opened:
     return Opened(found.payload, key_id)
 
 
+def refutation(error: NotVerified, payload_type: str, purpose: str) -> tuple[str, str]:
+    """The verdict that a check gives for it, and what a person is told."""
+    return {
+        "trust.malformed": ("no_trust", "no trust document: nobody's signature counts"),
+        "envelope.malformed": ("malformed_envelope", "no JSON, or no envelope of the DSSE form"),
+        "payload.type": ("wrong_type", f"no {payload_type}"),
+        "key.unknown": ("unknown_key", f"signed by nobody whom the trust document names for {purpose}"),
+        "key.revoked": ("revoked_key", "signed by a key that was revoked"),
+        "signature.wrong": ("wrong_signature", "not the bytes that were signed"),
+    }[error.reason]
+
+
 def is_spelled(envelope: bytes) -> bool:
     """Whether it has one signature and the one spelling that RFC 8785 gives it: then every byte of it is told by what it says."""
     try:
@@ -130,7 +142,7 @@ def _refuse(name: str) -> Any:
 def _read(envelope: bytes) -> Envelope:
     """What is not known in it is passed over. Raises `NotVerified`."""
     try:
-        told: Any = json.loads(envelope, object_pairs_hook=once)
+        told: Any = json.loads(envelope.decode(), object_pairs_hook=once)
         # It takes the signatures apart that it is given; what is no text, but should be, is an AttributeError.
         found = Envelope.from_dict({**told, "signatures": [dict(each) for each in told["signatures"]]})
         same = found.to_dict() == {name: told[name] for name in _MEMBERS}

@@ -16,14 +16,6 @@ PAYLOAD_TYPE: Final = "application/vnd.checkfu.session-bundle+json"
 PURPOSE: Final = "bundles"
 
 _MEMBERS: Final = {"format", "schema_version", "session_id", "workspace_id", "end_sequence", "last_hash", "sections"}
-_REFUTED: Final = {
-    "trust.malformed": ("no_trust", "no trust document: nobody's signature counts"),
-    "envelope.malformed": ("malformed_envelope", "no JSON, or no envelope of the DSSE form"),
-    "payload.type": ("wrong_type", f"no {PAYLOAD_TYPE}"),
-    "key.unknown": ("unknown_key", "signed by nobody whom the trust document names for bundles"),
-    "key.revoked": ("revoked_key", "signed by a key that was revoked"),
-    "signature.wrong": ("wrong_signature", "not the bytes that were signed"),
-}
 
 
 @dataclass(frozen=True)
@@ -43,7 +35,7 @@ def keys_of(trust: bytes) -> signed.Keys:
     try:
         return signed.trusted(trust, PURPOSE)
     except signed.NotVerified as error:
-        raise Refuted(*_REFUTED[error.reason]) from None
+        raise Refuted(*signed.refutation(error, PAYLOAD_TYPE, PURPOSE)) from None
 
 
 def manifest_of(envelope: bytes, keys: signed.Keys) -> Manifest:
@@ -53,7 +45,7 @@ def manifest_of(envelope: bytes, keys: signed.Keys) -> Manifest:
     try:
         opened = signed.opened(envelope, PAYLOAD_TYPE, keys)
     except signed.NotVerified as error:
-        raise Refuted(*_REFUTED[error.reason]) from None
+        raise Refuted(*signed.refutation(error, PAYLOAD_TYPE, PURPOSE)) from None
     told = _parsed(opened.payload)
     wrong = _misfit(told)
     if wrong is not None:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
@@ -76,7 +76,8 @@ class Scratch:
 
     def tell(self, section: str, kind: str, named: str, sequence: int, fact: bytes) -> None:
         """One event says this of an object."""
-        with self._step():
+        with self._lock:
+            self._require_open()
             held = self._held.get((section, kind, named))
             if held is None:
                 self._held[section, kind, named] = _Held(sequence, fact)
@@ -100,17 +101,15 @@ class Scratch:
         with self._lock:
             self._rows.close()
 
-    @contextmanager
-    def _step(self) -> Iterator[None]:
-        with self._lock:
-            if self._is_closed:
-                raise sqlite3.ProgrammingError("what waits for the end of a bundle is closed")
-            yield
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise sqlite3.ProgrammingError("what waits for the end of a bundle is closed")
 
     def _read(self, section: str, behind: tuple[int, str, str]) -> list[Item]:
         found: list[Item] = []
         size = 0
-        with self._step():
+        with self._lock:
+            self._require_open()
             self._write()
             with closing(self._rows.execute(_READ, (section, *behind))) as rows:
                 for row in rows:
